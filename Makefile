@@ -1,0 +1,39 @@
+# `make serve` and `make test` do everything on a fresh machine. Locally and in CI the same targets run.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+CONFIG ?= serve_config.yaml
+
+.PHONY: serve test check lint typecheck format bench models setup clean
+
+serve: setup            ## start the configuration and stay until Ctrl-C
+	@exec $(BIN)/python -m serve_app up $(CONFIG)
+
+test: setup             ## all tests that run without a GPU
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: lint typecheck test ## what CI runs
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+typecheck: setup
+	@$(BIN)/mypy
+
+format: setup
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+bench: setup            ## /rerank against `vllm serve` on this machine; see benchmarks/README.md
+	@$(BIN)/python -m benchmarks rerank $(BENCH_ARGS)
+
+models: setup           ## train the small models of model_zoo/ again
+	@$(BIN)/python -m model_zoo.train_ce_mini
+	@$(BIN)/python -m model_zoo.train_intent_mini
+	@$(BIN)/python -m model_zoo.check
+
+setup:                  ## the virtual environment, from the locks
+	@PYTHON=$(PYTHON) scripts/setup.sh $(VENV)
+
+clean:
+	@rm -rf $(VENV) .run

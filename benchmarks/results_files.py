@@ -1,0 +1,31 @@
+"""Result files: a JSON file with everything in it, and the Markdown page next to it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+
+def write(result: dict[str, Any], text: str, folder: Path) -> tuple[Path, Path]:
+    """Write `<date>-<name>.json` and `.md`; a number is added rather than an older result overwritten."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{result['date'][:10]}-{re.sub(r'[^A-Za-z0-9._-]+', '-', result['name'])}"
+    number = 1
+    while (data := folder / f"{stem}{f'-{number}' if number > 1 else ''}.json").exists():
+        number += 1
+    data.write_text(json.dumps(_finite(result), indent=1, ensure_ascii=False) + "\n")
+    page = data.with_suffix(".md")
+    page.write_text(text)
+    return data, page
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinity as null: JSON has no words for them."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,52 @@
+"""PoolingEngine: the inference engine in a replica of its own. Token ids in, numpy float32 out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from serve_app.checkpoint import read_checkpoint
+from serve_app.engine.fake_engine import FakeEngine
+from serve_app.engine.protocol import Engine, EngineLoad
+from serve_app.engine.vllm_engine import VllmEngine
+from serve_app.errors import PoolserveError
+from serve_app.messages import EngineBatch, EngineOutput
+from serve_app.settings import ModelSettings
+from serve_app.sources import fetch_metadata
+
+logger = logging.getLogger("ray.serve")
+
+
+def make_engine(settings: ModelSettings) -> Engine:
+    """The engine that the settings name, not started."""
+    checkpoint = read_checkpoint(fetch_metadata(settings.source, settings.revision), settings)
+    if settings.engine.kind == "fake":
+        return FakeEngine(settings, width=max(1, len(checkpoint.labels)))
+    return VllmEngine(settings, checkpoint)
+
+
+class PoolingEngine:
+    """Adds to an engine what Ray Serve asks of a deployment: a constructor, a health check, an end."""
+
+    async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]  # Ray Serve awaits it
+        self._engine = make_engine(settings)
+        await self._engine.start()
+
+    async def run(self, batch: EngineBatch) -> EngineOutput | PoolserveError:
+        """See `Engine.run`; our errors are returned, not raised (see handles.py)."""
+        try:
+            return await self._engine.run(batch)
+        except PoolserveError as error:
+            return error
+
+    async def load(self) -> EngineLoad:
+        """Work in the engine now; for tests and diagnosis."""
+        return self._engine.load()
+
+    async def check_health(self) -> None:
+        """Called by Ray Serve every few seconds; an error takes the replica out and replaces it."""
+        await self._engine.check_health()
+
+    async def __del__(self) -> None:
+        if (engine := getattr(self, "_engine", None)) is not None:
+            await asyncio.shield(engine.shutdown())

@@ -1,0 +1,142 @@
+"""Rerank: one query, many documents. Jina v1, Cohere v1 and v2 and vLLM share a body; TEI has its own.
+
+The one answer serves the clients of all four: Cohere's SDKs read `id`, `results` and `meta`, Jina's and Haystack read
+`model` and `usage`, vLLM's read all but `meta`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from serve_app.api.base import Call, Limits, Meta, Refused, validate
+from serve_app.api.fields import MAX_COUNT, DocumentsField, PairFields, QueryField, RawScoresFields, TeiFields
+from serve_app.api.rendering import expect, mark_truncated, ranking, usage
+from serve_app.errors import UnknownField
+from serve_app.messages import PipelineResult, ScoreRequest, ScoreResult
+from serve_app.vocabulary import Operation
+
+
+class RerankBody(PairFields, RawScoresFields):
+    """Body of /v1/rerank, /v2/rerank and /rerank."""
+
+    query: QueryField = Field(description="What the documents are ranked by; must not be blank.")
+    documents: DocumentsField = Field(
+        description='Texts to rank: strings, `{"text": …}` or vLLM\'s `{"content": [text parts]}`. Other keys of a '
+        '`{"text": …}` document are the caller\'s own and come back with it when `return_documents` is set.'
+    )
+    top_n: int | None = Field(
+        default=None, ge=1, le=MAX_COUNT, description="Best results to return; left out, or more than there are: all."
+    )
+    return_documents: bool = Field(default=False, description="Repeat each document in its result.")
+    rank_fields: list[str] | None = Field(default=None, description='Only `["text"]`: documents are ranked by `text`.')
+    # 10 is what Cohere assumes when it is left out; a document that is cut is one chunk.
+    max_chunks_per_doc: Annotated[Any, Refused("a document is cut, never split into chunks", (1, 10))] = None
+    return_embeddings: Annotated[Any, Refused("a reranker has no embeddings to return", (False,))] = None
+
+
+class TeiRerankBody(TeiFields):
+    """Body of /rerank in the shape of text-embeddings-inference: what has `texts` instead of `documents`."""
+
+    query: QueryField = Field(description="What the texts are ranked by; must not be blank.")
+    texts: DocumentsField = Field(description="Texts to rank.")
+    raw_scores: bool = Field(default=False, description="Logits instead of scores after the model's activation.")
+    return_text: bool = Field(default=False, description="Repeat each text in its result.")
+    top_n: int | None = Field(
+        default=None, ge=1, le=MAX_COUNT, description="Best results to return; LiteLLM adds it to TEI's shape."
+    )
+
+
+def rerank(body: Mapping[str, Any], limits: Limits) -> Call:
+    """Adapter of /v1/rerank."""
+    return _rerank(body, limits, "POST /v1/rerank", "1")
+
+
+def rerank_v2(body: Mapping[str, Any], limits: Limits) -> Call:
+    """Adapter of /v2/rerank: the same body, answered as Cohere's API version 2."""
+    return _rerank(body, limits, "POST /v2/rerank", "2")
+
+
+def rerank_any(body: Mapping[str, Any], limits: Limits) -> Call:
+    """Adapter of /rerank, which vLLM's, Jina's and TEI's clients share."""
+    if is_tei(body):
+        return _rerank_tei(body, limits)
+    return _rerank(body, limits, "POST /rerank", "1")
+
+
+def is_tei(body: Mapping[str, Any]) -> bool:
+    """Whether a body sent to /rerank is TEI's shape; its errors carry `error_type` then."""
+    return isinstance(body, Mapping) and body.get("texts") is not None
+
+
+def _rerank(body: Mapping[str, Any], limits: Limits, route: str, api_version: str) -> Call:
+    parsed = validate(RerankBody, body, route)
+    limits.check(len(parsed.documents), "documents")
+    if parsed.rank_fields not in (None, [], ["text"]):
+        raise UnknownField(f"field 'rank_fields' of {route} is not honoured: only ['text'] is accepted", "rank_fields")
+    sent = body["documents"] if isinstance(body["documents"], list) else [body["documents"]]
+
+    def render(result: PipelineResult, meta: Meta) -> dict[str, Any]:
+        scored = expect(result, ScoreResult)
+        served = scored.served
+        order = ranking(scored.scores, parsed.top_n)
+        results: list[dict[str, Any]] = [
+            {"index": index, "relevance_score": score}
+            for index, score in zip(order.tolist(), scored.scores[order], strict=True)
+        ]
+        if parsed.return_documents:
+            for item in results:
+                item["document"] = _echo(sent[item["index"]], parsed.documents[item["index"]])
+        mark_truncated(results, served.truncated)
+        return {
+            "id": meta.request_id,
+            "model": served.model,
+            "model_version": served.version,
+            "results": results,
+            "usage": usage(served),
+            "meta": {"api_version": {"version": api_version}, "billed_units": {"search_units": 1}},
+        }
+
+    request = ScoreRequest(
+        queries=[parsed.query],
+        documents=parsed.documents,
+        instruction=parsed.chosen_instruction(),
+        raw_scores=parsed.wants_raw_scores(),
+        truncation=parsed.truncation(),
+    )
+    return Call(Operation.RERANK, parsed.model, request, len(parsed.documents), render, parsed.ignored)
+
+
+def _echo(sent: Any, text: str) -> dict[str, Any]:
+    """A document as Cohere v1 answers it: an object with its text and whatever else the caller had in it."""
+    if isinstance(sent, Mapping) and "content" not in sent:
+        return {name: value for name, value in sent.items() if value is not None}
+    return {"text": text}
+
+
+def _rerank_tei(body: Mapping[str, Any], limits: Limits) -> Call:
+    parsed = validate(TeiRerankBody, body, "POST /rerank (with 'texts')")
+    limits.check(len(parsed.texts), "texts")
+
+    def render(result: PipelineResult, meta: Meta) -> list[dict[str, Any]]:
+        scored = expect(result, ScoreResult)
+        order = ranking(scored.scores, parsed.top_n)
+        ranks: list[dict[str, Any]] = [
+            {"index": index, "score": score} for index, score in zip(order.tolist(), scored.scores[order], strict=True)
+        ]
+        if parsed.return_text:
+            for rank in ranks:
+                rank["text"] = parsed.texts[rank["index"]]
+        mark_truncated(ranks, scored.served.truncated)
+        return ranks
+
+    request = ScoreRequest(
+        queries=[parsed.query],
+        documents=parsed.texts,
+        document_field="texts",
+        raw_scores=parsed.raw_scores,
+        truncation=parsed.truncation(),
+    )
+    return Call(Operation.RERANK, parsed.model, request, len(parsed.texts), render, parsed.ignored)

@@ -1,0 +1,71 @@
+"""The applications: settings in, Ray Serve graph out. `serve_config.yaml` names these two builders."""
+
+# No `from __future__ import annotations`: Ray Serve reads the builders' annotations to validate `args`.
+
+import logging
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+
+from deployments.gateway import IO_PROCESSOR, Gateway
+from deployments.io_processor import IOProcessor
+from deployments.pooling_engine import PoolingEngine
+from serve_app.settings import GatewaySettings, ModelSettings, ReplicaSettings
+
+logger = logging.getLogger("ray.serve")
+
+MAX_ONGOING_REQUESTS = 2_000
+"""Out of reach on purpose: admission is by documents and tokens, in the gateway and the engine. A deployment that
+reaches this limit may drain its queue at 4 requests/s while replicas idle (Ray 2.60)."""
+
+ROUTER = {"initial_backoff_s": 0.005, "backoff_multiplier": 1, "max_backoff_s": 0.01}
+"""The other half of the cure for that stall: 20 of 20 bursts of 500 went through clean."""
+
+
+def gateway(args: GatewaySettings) -> Application:
+    """The gateway's application: HTTP in, one handle call per request out.
+
+    Its routing table is the deployment's `user_config` (`settings.RoutingSettings`).
+    """
+    logger.info("gateway: %s", args.model_dump_json(exclude={"api_keys"}))
+    return _deployment(Gateway, "Gateway", args.replicas).bind(args)
+
+
+def model(args: ModelSettings) -> Application:
+    """One model version's application: IOProcessor → PoolingEngine. Has no HTTP route."""
+    logger.info("%s: %s", args.application, args.model_dump_json())
+    engine = _deployment(
+        PoolingEngine,
+        "PoolingEngine",
+        args.pooling_engine,
+        num_gpus=args.pooling_engine.num_gpus,
+        health_check_period_s=args.health.period_s,
+        # Ray's own limit must leave the engine's check time to say what is wrong.
+        health_check_timeout_s=args.health.canary_timeout_s + 5.0,
+        graceful_shutdown_timeout_s=20.0,
+    )
+    processor = _deployment(IOProcessor, IO_PROCESSOR, args.io_processor)
+    return processor.bind(args, engine.bind(args))
+
+
+def _deployment(
+    cls: type, name: str, replicas: ReplicaSettings, num_gpus: float = 0.0, **options: Any
+) -> serve.Deployment:
+    """The deployment with the options that all of ours share."""
+    actor: dict[str, Any] = {"num_cpus": replicas.num_cpus, "num_gpus": num_gpus, "resources": replicas.resources}
+    scale: dict[str, Any] = (
+        {"autoscaling_config": replicas.autoscaling}
+        if replicas.autoscaling is not None
+        else {"num_replicas": replicas.num_replicas}
+    )
+    return serve.deployment(
+        cls,
+        name=name,
+        ray_actor_options=actor,
+        max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        request_router_config=ROUTER,
+        max_surge_percent=100,  # a redeploy starts new replicas before it stops old ones
+        **scale,
+        **options,
+    )

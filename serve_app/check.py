@@ -1,0 +1,221 @@
+"""Reads a Serve configuration and says what cannot work, with the field's path, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from serve_app.checkpoint import Checkpoint, read_checkpoint
+from serve_app.memory_plan import GIB, MemoryPlan, count_parameters, plan_memory
+from serve_app.settings import GatewaySettings, ModelSettings, RoutingSettings
+from serve_app.sources import SourceError, local_directory
+
+BUILDERS: dict[str, type[BaseModel]] = {
+    "serve_app.app:gateway": GatewaySettings,
+    "serve_app.app:model": ModelSettings,
+}
+_TOP_LEVEL = {
+    "proxy_location",
+    "http_options",
+    "grpc_options",
+    "controller_options",
+    "logging_config",
+    "tracing_config",
+    "applications",
+    "target_capacity",
+}
+_CPU_HEAD_DIMS = {32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512}
+"""Head sizes of vLLM's CPU attention; another one passes the start and kills the engine at its first request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that cannot work. `path` is the field's place in the file."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything that the check found out."""
+
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    gateway: GatewaySettings | None = None
+    routing: RoutingSettings | None = None
+    models: dict[str, ModelSettings] = field(default_factory=dict)
+    plans: dict[str, MemoryPlan] = field(default_factory=dict)
+    http_port: int = 8000
+
+    def add(self, path: str, message: str) -> None:
+        """Records a problem."""
+        self.problems.append(Problem(path, message))
+
+
+def check_file(path: Path, gpu_memory_gib: float | None = None) -> Report:
+    """Checks a configuration file.
+
+    Args:
+        path: the YAML file that `serve run` gets.
+        gpu_memory_gib: memory of one GPU of the cluster; None: plans on cuda have no headroom figure.
+    """
+    report = Report()
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        report.add(str(path), f"cannot be read: {str(error)[:300]}")
+        return report
+    if not isinstance(content, dict) or not isinstance(content.get("applications"), list):
+        report.add("applications", "required: a list")
+        return report
+    for key in content.keys() - _TOP_LEVEL:
+        report.add(str(key), f"unknown; Ray Serve would ignore it silently. Known: {', '.join(sorted(_TOP_LEVEL))}")
+    report.http_port = int((content.get("http_options") or {}).get("port", 8000))
+    _check_flags(report, content)
+    for i, application in enumerate(content["applications"]):
+        _check_application(report, f"applications[{i}]", application)
+    _check_routes(report)
+    for name, settings in report.models.items():
+        _check_model(report, name, settings, gpu_memory_gib)
+    _check_totals(report)
+    return report
+
+
+def _check_flags(report: Report, content: Mapping[str, Any]) -> None:
+    path = "controller_options.runtime_env.env_vars"
+    options = (content.get("controller_options") or {}).get("runtime_env") or {}
+    flags = {str(key): str(value) for key, value in (options.get("env_vars") or {}).items()}
+    fast, throughput = flags.get("RAY_SERVE_ENABLE_HA_PROXY") == "1", flags.get("RAY_SERVE_THROUGHPUT_OPTIMIZED") == "1"
+    if throughput and not fast:
+        report.add(path, "RAY_SERVE_THROUGHPUT_OPTIMIZED without RAY_SERVE_ENABLE_HA_PROXY leaves a proxy on the head only")
+    grpc = throughput or flags.get("RAY_SERVE_USE_GRPC_BY_DEFAULT") == "1"
+    if grpc and int(flags.get("RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH", 4 << 20)) < 16 << 20:
+        report.add(path, "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH: messages between replicas are capped at 4 MiB; set 67108864")
+
+
+def _check_application(report: Report, path: str, application: Any) -> None:
+    if not isinstance(application, dict):
+        report.add(path, "must be a mapping")
+        return
+    builder = application.get("import_path")
+    cls = BUILDERS.get(str(builder))
+    if cls is None:
+        report.notes.append(f"{path}: {builder} is not ours and was not checked")
+        return
+    try:
+        settings = cls.model_validate(application.get("args") or {})
+    except ValidationError as error:
+        _add_validation(report, f"{path}.args", error)
+        return
+    if isinstance(settings, GatewaySettings):
+        report.gateway = settings
+        _check_user_config(report, path, application)
+    elif isinstance(settings, ModelSettings):
+        name = str(application.get("name"))
+        if name != settings.application:
+            report.add(f"{path}.name", f"must be '{settings.application}', made of the model's name and version")
+        if application.get("route_prefix", "") is not None:
+            report.add(f"{path}.route_prefix", "must be null: only the gateway has an HTTP route")
+        report.models[name] = settings
+
+
+def _check_user_config(report: Report, path: str, application: Mapping[str, Any]) -> None:
+    for i, deployment in enumerate(application.get("deployments") or []):
+        if deployment.get("name") == "Gateway" and "user_config" in deployment:
+            try:
+                report.routing = RoutingSettings.model_validate(deployment["user_config"])
+            except ValidationError as error:
+                _add_validation(report, f"{path}.deployments[{i}].user_config", error)
+            return
+    report.add(f"{path}.deployments", "the Gateway has no user_config, so no model is routed")
+
+
+def _add_validation(report: Report, path: str, error: ValidationError) -> None:
+    for item in error.errors():
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"])
+        message = "unknown key" if item["type"] == "extra_forbidden" else item["msg"].removeprefix("Value error, ")
+        report.add(path + where, message)
+
+
+def _check_routes(report: Report) -> None:
+    if report.gateway is None:
+        report.notes.append("no gateway in this file")
+        return
+    routed = set()
+    for model, route in (report.routing or RoutingSettings()).models.items():
+        for version, target in route.versions.items():
+            path = f"user_config.models.{model}.versions.{version}"
+            settings = report.models.get(target.application)
+            routed.add(target.application)
+            if settings is None:
+                report.add(f"{path}.application", f"no application '{target.application}' in this file")
+            elif (settings.name, settings.version) != (model, version):
+                report.add(f"{path}.application", f"serves {settings.name}@{settings.version}")
+            elif settings.task is not target.task:
+                report.add(f"{path}.task", f"the application's task is {settings.task}")
+    for name in report.models.keys() - routed:
+        report.notes.append(f"application '{name}' is deployed but not routed")
+
+
+def _check_model(report: Report, name: str, settings: ModelSettings, gpu_memory_gib: float | None) -> None:
+    path = f"{name}.args"
+    try:
+        folder = local_directory(settings.source)
+        checkpoint = read_checkpoint(folder, settings) if folder is not None else None
+    except (SourceError, ValueError) as error:
+        report.add(f"{path}.source", str(error).removeprefix("source: "))
+        return
+    if folder is None or checkpoint is None:
+        report.notes.append(f"{name}: '{settings.source}' is a hub id; limits and memory are checked where it is loaded")
+        return
+    _check_limits(report, path, settings, checkpoint)
+    parameters = count_parameters(folder)
+    if not parameters:
+        report.notes.append(f"{name}: no safetensors weights in the checkpoint; no memory plan")
+        return
+    device = gpu_memory_gib if settings.device == "cuda" else psutil.virtual_memory().total / GIB
+    plan = plan_memory(settings, checkpoint.config, parameters, device)
+    report.plans[name] = plan
+    if plan.headroom is not None and plan.headroom < 0:
+        field_name = "gpu_memory_utilization" if settings.device == "cuda" else "source"
+        report.add(f"{path}.{field_name}", f"needs {plan.needed:.1f} GiB and may take {plan.available:.1f} GiB")
+
+
+def _check_limits(report: Report, path: str, settings: ModelSettings, checkpoint: Checkpoint) -> None:
+    positions = checkpoint.max_positions
+    if positions is not None and settings.max_model_len > positions:
+        report.add(f"{path}.max_model_len", f"{settings.max_model_len} is more than the checkpoint's {positions} positions")
+    heads = int(checkpoint.config.get("num_attention_heads", 0))
+    if settings.device == "cpu" and heads:
+        dim = int(checkpoint.config.get("head_dim") or int(checkpoint.config.get("hidden_size", 0)) // heads)
+        if dim not in _CPU_HEAD_DIMS:
+            report.add(f"{path}.source", f"attention heads of size {dim} do not run on CPU; sizes that do: {sorted(_CPU_HEAD_DIMS)}")
+
+
+def _check_totals(report: Report) -> None:
+    """Engines that share a GPU, and all engines of a machine without one."""
+    for name, settings in report.models.items():
+        if settings.device == "cuda" and 0 < settings.pooling_engine.num_gpus < 1:
+            engines = int(1 / settings.pooling_engine.num_gpus + 1e-9)
+            total = engines * (settings.gpu_memory_utilization or 0)
+            if total > 0.9 + 1e-9:
+                report.add(
+                    f"{name}.args.gpu_memory_utilization",
+                    f"{engines} engines of {settings.pooling_engine.num_gpus} GPUs each would take {total:.2f} of a GPU; "
+                    "at most 0.90",
+                )
+    cpu = {n: p for n, p in report.plans.items() if report.models[n].device == "cpu"}
+    needed = sum(plan.needed * report.models[name].pooling_engine.num_replicas for name, plan in cpu.items())
+    total_gib = psutil.virtual_memory().total / GIB
+    if cpu and needed > total_gib:
+        report.add("applications", f"the CPU engines need {needed:.1f} GiB together; this machine has {total_gib:.1f}")

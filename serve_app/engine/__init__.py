@@ -1,0 +1,1 @@
+"""The inference engine behind a small protocol: vLLM, or a deterministic fake."""

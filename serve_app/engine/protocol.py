@@ -1,0 +1,60 @@
+"""What the rest of the package knows about an inference engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from serve_app.messages import EngineBatch, EngineOutput
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """Work in an engine now.
+
+    Attributes:
+        sequences, tokens: admitted and not yet answered.
+        cancelled: requests ended by cancellation or deadline since the start.
+        unfinished: sequences that the inference engine itself still holds, aborted ones excluded once it has dropped
+            them; what remains here after all callers have gone is a leak.
+    """
+
+    sequences: int
+    tokens: int
+    cancelled: int
+    unfinished: int
+
+
+class Engine(Protocol):
+    """Runs batches of token ids. Implemented by `VllmEngine` and `FakeEngine`."""
+
+    async def start(self) -> None:
+        """Loads the model and answers a canary.
+
+        Raises:
+            Exception: anything that keeps the model from being served.
+        """
+        ...
+
+    async def run(self, batch: EngineBatch) -> EngineOutput:
+        """Runs all sequences of a request, or none.
+
+        Raises:
+            Overloaded: no room now; nothing was started.
+            EngineDead: the engine has died.
+            DeadlineExceeded: the batch's deadline passed; its sequences were aborted.
+            CancelledError: the caller went away; its sequences were aborted.
+        """
+        ...
+
+    async def check_health(self) -> None:
+        """Raises EngineDead when the engine has died, or has work or a canary and gives no output."""
+        ...
+
+    def load(self) -> EngineLoad:
+        """Work in the engine now."""
+        ...
+
+    async def shutdown(self) -> None:
+        """Ends the engine and its processes."""
+        ...

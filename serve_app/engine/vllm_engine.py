@@ -1,0 +1,214 @@
+"""vLLM's AsyncLLM behind our protocol. The only module that touches vLLM's moving parts.
+
+Ready token ids go in (`{"type": "token", …}`), so renderer, tokenizer and hashing are skipped; every sequence of a
+request is submitted before the first is awaited, and one task awaits them all: a task and an async generator per
+sequence, as `AsyncLLM.encode` has them, cost more Python than a small model's forward pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from serve_app.checkpoint import Checkpoint
+from serve_app.engine.admission import Admission
+from serve_app.engine.fair_share import FairShare
+from serve_app.engine.protocol import EngineLoad
+from serve_app.engine.vllm_options import engine_options, prepare_environment
+from serve_app.errors import DeadlineExceeded, EngineDead, InternalError
+from serve_app.messages import EngineBatch, EngineOutput
+from serve_app.settings import ModelSettings
+from serve_app.vocabulary import PoolingTask, Task
+
+logger = logging.getLogger(__name__)
+
+_YIELD_EVERY = 32
+"""Sequences submitted before other requests on the event loop get a turn; 32 take about 3 ms."""
+
+
+class VllmEngine:
+    """One vLLM engine.
+
+    Args:
+        settings: the model's settings.
+        checkpoint: its facts.
+    """
+
+    def __init__(self, settings: ModelSettings, checkpoint: Checkpoint) -> None:
+        self._settings = settings
+        self._checkpoint = checkpoint
+        self._admission = Admission(settings.admission)
+        self._fair = FairShare()
+        self._llm: Any = None
+        self._cancelled = 0
+        self._last_output = time.monotonic()
+        self._ids = itertools.count()
+        self._params: Any = None
+
+    async def start(self) -> None:
+        """See `Engine.start`."""
+        prepare_environment(self._settings)
+        from vllm import PoolingParams
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        self._params = PoolingParams
+        options = engine_options(self._settings, self._checkpoint)
+        logger.info("engine options of %s@%s: %s", self._settings.name, self._settings.version, options)
+        started = time.monotonic()
+        # Blocks the event loop: an engine that is not there yet has nothing else to do.
+        self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**options))
+        await asyncio.wait_for(self.run(self._canary()), self._settings.engine.start_timeout_s)
+        logger.info("%s@%s ready in %.1f s", self._settings.name, self._settings.version, time.monotonic() - started)
+
+    async def run(self, batch: EngineBatch) -> EngineOutput:
+        """See `Engine.run`."""
+        arrived = time.monotonic()
+        if self._llm is None or self._llm.errored:
+            raise EngineDead("the engine has died")
+        with self._admission.take(len(batch), int(batch.offsets[-1])):
+            timeout = asyncio.timeout(max(0.0, batch.deadline - time.time()))
+            try:
+                async with timeout:
+                    values, first_scheduled = await self._run_all(batch)
+            except TimeoutError:
+                if not timeout.expired():
+                    raise
+                self._cancelled += 1
+                raise DeadlineExceeded("the deadline passed in the engine") from None
+            except asyncio.CancelledError:
+                self._cancelled += 1
+                raise
+        now = time.monotonic()
+        queued = min(max(0.0, first_scheduled - arrived), now - arrived) if first_scheduled else 0.0
+        return EngineOutput(values, queued * 1e3, (now - arrived - queued) * 1e3)
+
+    async def _run_all(self, batch: EngineBatch) -> tuple[Any, float]:
+        """(values, monotonic time at which the first sequence entered a step). Aborts all sequences if one fails."""
+        collectors: list[Any] = []
+        tags = self._fair.tags(batch.offsets)
+        states: list[Any] = []
+        rows: list[Any] = []
+        if self._admission.sequences == len(batch):
+            self._last_output = time.monotonic()  # the engine was idle: its silence so far means nothing
+        try:
+            await self._submit(batch, tags, collectors, states)
+            for collector, tag in zip(collectors, tags, strict=True):
+                output = collector.get_nowait() or await collector.get()
+                error = getattr(output, "error", None)
+                if error is not None:
+                    raise InternalError("the engine could not run a sequence")
+                rows.append(output.outputs.data)
+                self._fair.served(tag)
+                self._last_output = time.monotonic()
+        except BaseException as error:
+            if len(rows) < len(batch):
+                await self._abort([c.request_id for c in collectors[len(rows) :]])
+            raise self._translated(error) from error
+        return _matrix(rows), _first_scheduled(states)
+
+    async def _submit(
+        self, batch: EngineBatch, tags: Sequence[int], collectors: list[Any], states: list[Any]
+    ) -> None:
+        prefix = f"{batch.request_id[:64]}-{next(self._ids)}"
+        ids, offsets = batch.token_ids, batch.offsets.tolist()
+        segments = None if batch.segment_starts is None else batch.segment_starts.tolist()
+        request_states = self._llm.output_processor.request_states
+        params: dict[int | None, Any] = {}
+        for i in range(len(batch)):
+            segment = None if segments is None else segments[i]
+            if segment not in params:
+                params[segment] = self._pooling_params(batch.task, segment)
+            collector = await self._llm.add_request(
+                f"{prefix}-{i}",
+                {"type": "token", "prompt_token_ids": ids[offsets[i] : offsets[i + 1]].tolist()},
+                params[segment],
+                priority=tags[i],
+            )
+            collectors.append(collector)
+            if i == 0 and (state := request_states.get(collector.request_id)) is not None:
+                states.append(state)
+            if i % _YIELD_EVERY == _YIELD_EVERY - 1:
+                await asyncio.sleep(0)
+
+    def _pooling_params(self, task: PoolingTask, segment_start: int | None) -> Any:
+        extra = {"compressed_token_type_ids": segment_start} if segment_start is not None else None
+        # Logits and unnormalised vectors: activation and normalisation depend on the request and cost microseconds.
+        return self._params(task=task.value, use_activation=False, extra_kwargs=extra)
+
+    async def _abort(self, request_ids: list[str]) -> None:
+        if self._llm.errored:
+            return
+        # A second cancellation must not leave sequences behind: the abort runs to its end on its own.
+        task = asyncio.ensure_future(self._llm.abort(request_ids, internal=True))
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
+
+    def _translated(self, error: BaseException) -> BaseException:
+        """vLLM's exceptions as ours; cancellation and our own stay."""
+        if isinstance(error, (asyncio.CancelledError, InternalError)):
+            return error
+        if self._llm.errored or type(error).__name__ in {"EngineDeadError", "EngineGenerateError"}:
+            return EngineDead("the engine has died")
+        logger.error("the engine refused a batch", exc_info=error)
+        return InternalError("the engine refused the input")
+
+    def _canary(self) -> EngineBatch:
+        """One short sequence: proof that the whole engine answers."""
+        ids = np.full(4, min(100, int(self._checkpoint.config.get("vocab_size", 101)) - 1), dtype=np.int32)
+        task = PoolingTask.EMBED if self._settings.task is Task.EMBED else PoolingTask.CLASSIFY
+        deadline = time.time() + self._settings.engine.start_timeout_s
+        return EngineBatch("canary", task, ids, np.array([0, len(ids)], np.int32), None, deadline)
+
+    async def check_health(self) -> None:
+        """See `Engine.check_health`. Under load the outputs themselves are the sign of life; only silence is tested."""
+        limit = self._settings.health.canary_timeout_s
+        if self._llm is None or self._llm.errored:
+            raise EngineDead("the engine has died")
+        if self._admission.sequences:
+            if time.monotonic() - self._last_output > limit:
+                raise EngineDead(f"the engine has work and gave no output for {limit:.0f} s")
+            return
+        try:
+            await asyncio.wait_for(self.run(self._canary()), limit)
+        except TimeoutError:
+            raise EngineDead(f"the engine did not answer its canary within {limit:.0f} s") from None
+
+    def load(self) -> EngineLoad:
+        """See `Engine.load`."""
+        unfinished = self._llm.output_processor.get_num_unfinished_requests() if self._llm is not None else 0
+        return EngineLoad(self._admission.sequences, self._admission.tokens, self._cancelled, unfinished)
+
+    async def shutdown(self) -> None:
+        """See `Engine.shutdown`."""
+        if self._llm is not None:
+            llm, self._llm = self._llm, None
+            await asyncio.to_thread(llm.shutdown)
+
+
+def _matrix(rows: list[Any]) -> Any:
+    """Tensors of one width, stacked: float32 [sequences, width]."""
+    import torch
+
+    return torch.stack([row.reshape(-1) for row in rows]).float().numpy()
+
+
+def _first_scheduled(states: list[Any]) -> float:
+    """When the first sequence entered a step (monotonic seconds); 0 if vLLM's statistics do not say."""
+    stats = getattr(states[0], "stats", None) if states else None
+    return float(getattr(stats, "scheduled_ts", 0.0) or 0.0)
+
+
+def engine_process_ids() -> list[int]:
+    """Processes that vLLM started from this one; for tests and diagnosis."""
+    import psutil
+
+    return [child.pid for child in psutil.Process(os.getpid()).children(recursive=True)]

@@ -1,0 +1,94 @@
+"""Our settings in vLLM's words."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from typing import Any
+
+from serve_app.checkpoint import Checkpoint
+from serve_app.settings import EngineSettings, ModelSettings
+from serve_app.sources import engine_source, is_hub_id
+
+
+def prepare_environment(settings: ModelSettings) -> None:
+    """Sets what vLLM reads from the environment. Must run before vLLM is imported; a variable that is set stays."""
+    defaults = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        # The V2 runner (default on GPU from 0.32) ignores token types: BERT pairs would be scored silently wrong.
+        "VLLM_USE_V2_MODEL_RUNNER": "0",
+    }
+    if settings.device == "cpu":
+        threads = settings.pooling_engine.threads
+        defaults |= {
+            # By default every engine pins itself to the same first cores.
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_CPU_KVCACHE_SPACE": str(max(1, int(settings.engine.kv_cache_gib))),
+        }
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    if not is_hub_id(settings.source):
+        defaults["HF_HUB_OFFLINE"] = "1"  # weights are on disk: a hub that cannot be reached must not delay the start
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+
+
+def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Arguments of `AsyncEngineArgs`. Every limit is named: vLLM's own defaults depend on who calls it."""
+    engine = settings.engine
+    options: dict[str, Any] = {
+        "model": engine_source(settings.source),
+        "runner": "pooling",
+        "dtype": settings.dtype.value,
+        "max_model_len": settings.max_model_len,
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "enforce_eager": engine.enforce_eager,
+        "enable_prefix_caching": engine.enable_prefix_caching,
+        "trust_remote_code": engine.trust_remote_code,
+        "scheduling_policy": "priority",  # see engine/fair_share.py
+        "skip_tokenizer_init": True,
+        "disable_log_stats": False,  # per-request timestamps; the queue time in `Server-Timing`
+    }
+    if settings.revision is not None:
+        options["revision"] = settings.revision
+    if engine.hf_overrides:
+        options["hf_overrides"] = engine.hf_overrides
+    if engine.async_scheduling is not None:
+        options["async_scheduling"] = engine.async_scheduling
+    if checkpoint.pooling is not None:
+        options["pooler_config"] = {"pooling_type": checkpoint.pooling.value}
+    if settings.device == "cuda":
+        options["gpu_memory_utilization"] = settings.gpu_memory_utilization
+        options["tensor_parallel_size"] = engine.tensor_parallel_size
+        if (sizes := cuda_graph_sizes(engine)) is not None and not engine.enforce_eager:
+            options["compilation_config"] = {
+                "cudagraph_capture_sizes": sizes,
+                "max_cudagraph_capture_size": sizes[-1],
+            }
+    return options
+
+
+def cuda_graph_sizes(engine: EngineSettings) -> list[int] | None:
+    """Token counts to capture, or None for vLLM's default.
+
+    Steps of 8, then 16, then 128 tokens: padding a step up to the next size costs at most an eighth of its work.
+    """
+    if engine.cuda_graph_sizes is not None:
+        return sorted(engine.cuda_graph_sizes)
+    limit = engine.cuda_graph_max_tokens
+    if limit is None:
+        return None
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 512, 16), *range(512, limit + 1, 128)]
+    return [size for size in sizes if size <= limit]
+
+
+def platform_version() -> str:
+    """Version of the installed vLLM, whichever package brought it."""
+    for package in ("vllm", "vllm-cpu"):
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "unknown"

@@ -1,0 +1,77 @@
+"""Which model versions answer: one canary request each, through their whole path."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+
+from serve_app.errors import PoolserveError
+from serve_app.routing import Target
+
+CANARY_TIMEOUT_S = 5.0
+"""A version that has not answered its canary by then is not ready."""
+FRESH_S = 1.0
+"""Answers of canaries are reused for this long, so that probes cannot load the engines."""
+
+
+class State(StrEnum):
+    """What is known of a version."""
+
+    READY = "ready"
+    NOT_READY = "not ready"
+    UNKNOWN = "unknown"
+
+
+class Readiness:
+    """Runs and remembers canaries.
+
+    Args:
+        canary: sends one through the target's path by a deadline (wall-clock seconds), raises if that fails.
+    """
+
+    def __init__(self, canary: Callable[[Target, float], Awaitable[None]]) -> None:
+        self._canary = canary
+        self._targets: Sequence[Target] = ()
+        self._states: dict[str, State] = {}
+        self._checked = 0.0
+        self._lock = asyncio.Lock()
+        self._warming: set[asyncio.Task[None]] = set()
+
+    def watch(self, targets: Sequence[Target]) -> None:
+        """Takes the routing table's targets; warms those that are new."""
+        self._targets = targets
+        self._checked = 0.0
+        task = asyncio.ensure_future(self.refresh())
+        self._warming.add(task)
+        task.add_done_callback(self._warming.discard)
+
+    async def refresh(self) -> None:
+        """Runs all canaries, unless that was done a moment ago. Concurrent callers share one round."""
+        async with self._lock:
+            if time.monotonic() - self._checked < FRESH_S:
+                return
+            targets = list(self._targets)
+            states = await asyncio.gather(*(self._check(target) for target in targets))
+            self._states = {target.application: state for target, state in zip(targets, states, strict=True)}
+            self._checked = time.monotonic()
+
+    async def _check(self, target: Target) -> State:
+        try:
+            await self._canary(target, time.time() + CANARY_TIMEOUT_S)
+        except PoolserveError:
+            return State.NOT_READY
+        return State.READY
+
+    def state(self, target: Target) -> State:
+        """What the last canary said."""
+        return self._states.get(target.application, State.UNKNOWN)
+
+    def known_ready(self, target: Target) -> bool:
+        """Whether the last canary was answered."""
+        return self.state(target) is State.READY
+
+    def all_ready(self) -> bool:
+        """Whether there are targets and all answered."""
+        return bool(self._targets) and all(self.known_ready(target) for target in self._targets)

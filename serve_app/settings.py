@@ -1,0 +1,308 @@
+"""Every option of the configuration file, with its description. `serve_config.yaml` is the only source of settings.
+
+Each application's `args` block is one of two frozen models: `GatewaySettings` for the gateway, `ModelSettings` for a
+model. Unknown keys are refused, and no dtype or limit is implicit.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from serve_app.vocabulary import Activation, DType, PoolingType, Task
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,95}")
+VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
+
+
+class Settings(BaseModel):
+    """Base: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ReplicaSettings(Settings):
+    """How many copies of a deployment run, and what each reserves."""
+
+    num_replicas: int = Field(default=1, ge=1, description="Replicas, when `autoscaling` is unset.")
+    num_cpus: float = Field(
+        default=1.0, gt=0, description="CPU cores that Ray reserves per replica; also its number of worker threads."
+    )
+    autoscaling: dict[str, Any] | None = Field(
+        default=None, description="Ray Serve `autoscaling_config`; replaces `num_replicas`."
+    )
+    resources: dict[str, float] = Field(
+        default_factory=dict, description="Custom Ray resources per replica, to pin it to a node group."
+    )
+
+    @property
+    def threads(self) -> int:
+        """Worker threads of a replica: its CPUs, at least one."""
+        return max(1, int(self.num_cpus))
+
+
+class EngineReplicaSettings(ReplicaSettings):
+    """Replicas of the PoolingEngine."""
+
+    num_gpus: float = Field(
+        default=0.0,
+        ge=0,
+        description="GPUs per engine replica; a fraction puts several engines on one GPU (0.5: two).",
+    )
+
+
+class AdmissionSettings(Settings):
+    """How much work an engine replica takes before it answers 429. A request is taken whole or refused whole."""
+
+    max_documents_in_flight: int = Field(
+        default=4_000, ge=1, description="Sequences that one engine replica holds, waiting or running."
+    )
+    max_tokens_in_flight: int = Field(
+        default=1_000_000, ge=1, description="Tokens that one engine replica holds, waiting or running."
+    )
+
+
+class HealthSettings(Settings):
+    """When an engine counts as dead. Its replica then leaves the rotation and is replaced."""
+
+    period_s: float = Field(default=2.0, gt=0, description="Seconds between two health checks of a replica.")
+    canary_timeout_s: float = Field(
+        default=10.0,
+        gt=0,
+        description="Seconds without any output from an engine that has work, or without an answer to the canary "
+        "from an idle one, after which it counts as wedged. Must exceed the longest single step.",
+    )
+
+
+class EngineSettings(Settings):
+    """How vLLM runs the model."""
+
+    kind: Literal["vllm", "fake"] = Field(
+        default="vllm", description="`fake`: a deterministic stand-in without a model, for tests of the path."
+    )
+    enforce_eager: bool = Field(
+        default=False, description="No torch.compile and no CUDA graphs: starts faster, runs slower on a GPU."
+    )
+    cuda_graph_sizes: tuple[int, ...] | None = Field(
+        default=None,
+        description="Token counts for which CUDA graphs are captured. vLLM stops at 512 by default, so that a request "
+        "of 20 pairs (about 1,900 tokens) runs without; None derives sizes up to `cuda_graph_max_tokens`.",
+    )
+    cuda_graph_max_tokens: int | None = Field(
+        default=None, ge=1, description="Largest step, in tokens, that gets a CUDA graph; None: vLLM's default."
+    )
+    async_scheduling: bool | None = Field(default=None, description="vLLM's `async_scheduling`; None: its default.")
+    enable_prefix_caching: bool = Field(
+        default=False,
+        description="Decoder models only: documents of one query share the computation of the query's prefix.",
+    )
+    kv_cache_gib: float = Field(
+        default=1.0, gt=0, description="CPU only: GiB for the key/value cache (VLLM_CPU_KVCACHE_SPACE)."
+    )
+    tensor_parallel_size: int = Field(default=1, ge=1, description="GPUs that share one copy of the model.")
+    hf_overrides: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Changes to the checkpoint's config, e.g. those that turn the original Qwen3-Reranker into a "
+        "classifier.",
+    )
+    trust_remote_code: bool = Field(
+        default=False, description="Run Python code that the checkpoint ships. Off unless named for this model."
+    )
+    start_timeout_s: float = Field(
+        default=900.0, gt=0, description="Seconds within which the engine must have loaded and answered its canary."
+    )
+
+
+class TemplateSettings(Settings):
+    """The prompt of an LLM reranker, in four pieces: prefix, head, document, suffix.
+
+    The prompt is `prefix + head + document_prefix + document + suffix`, where head is `head` with `{instruction}` and
+    `{query}` filled in. Prefix, head and suffix are tokenized apart from the document, so that only the document is
+    ever cut and the query is tokenized once per request.
+    """
+
+    prefix: str = Field(description="Fixed text before everything, e.g. the system turn.")
+    head: str = Field(description="Text with the fields {instruction} and {query}.")
+    document_prefix: str = Field(default="", description="Joined to the document before tokenizing, e.g. a space.")
+    suffix: str = Field(description="Fixed text after the document, e.g. the assistant turn.")
+    instruction: str = Field(description="The instruction used when a request brings none.")
+
+    @field_validator("head")
+    @classmethod
+    def _has_query(cls, head: str) -> str:
+        if "{query}" not in head:
+            raise ValueError("must contain {query}")
+        return head
+
+
+QWEN3_RERANKER = TemplateSettings(
+    # https://huggingface.co/Qwen/Qwen3-Reranker-0.6B, "Transformers Usage": format_instruction, prefix, suffix
+    prefix="<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n',
+    head="<Instruct>: {instruction}\n<Query>: {query}\n<Document>:",
+    document_prefix=" ",
+    suffix="<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+    instruction="Given a web search query, retrieve relevant passages that answer the query",
+)
+
+TEMPLATES: dict[str, TemplateSettings] = {"qwen3-reranker": QWEN3_RERANKER}
+"""Templates that a configuration can name instead of spelling them out."""
+
+
+class ModelSettings(Settings):
+    """One version of one model: the `args` of its application."""
+
+    name: str = Field(description="The name that clients send as `model`.")
+    version: str = Field(description="The version; clients can ask for `name@version`. Quote it in YAML.")
+    source: str = Field(
+        description="Where the checkpoint is: a path, a hub id (`BAAI/bge-reranker-v2-m3`), or `package:NAME/path` "
+        "for weights that a Python package ships."
+    )
+    revision: str | None = Field(default=None, description="Hub revision (commit, tag or branch).")
+    task: Task = Field(description="What the model was trained for: rerank, embed or classify.")
+    device: Literal["cpu", "cuda"] = Field(description="Where the engine runs.")
+    dtype: DType = Field(description="Number format of weights and activations.")
+    max_model_len: int = Field(ge=2, description="Tokens of one input, special tokens included.")
+    max_num_seqs: int = Field(ge=1, description="Sequences in one step of the engine.")
+    max_num_batched_tokens: int = Field(ge=2, description="Tokens in one step of the engine.")
+    gpu_memory_utilization: float | None = Field(
+        default=None,
+        gt=0,
+        le=0.9,
+        description="Share of the GPU's memory that one engine takes; required on cuda. A GPU's engines together must "
+        "stay at or below 0.90.",
+    )
+    template: str | TemplateSettings | None = Field(
+        default=None, description="LLM rerankers: the prompt template, by name (`qwen3-reranker`) or spelled out."
+    )
+    prompts: dict[str, str] | None = Field(
+        default=None,
+        description="Embedding models: text put before each input, by kind (`query`, `document`); None: the "
+        "checkpoint's own. E5 needs {query: 'query: ', document: 'passage: '}.",
+    )
+    pooling: PoolingType | None = Field(default=None, description="Embedding models; None: as the checkpoint says.")
+    normalize: bool | None = Field(
+        default=None, description="Embedding models: unit length; None: as the checkpoint says."
+    )
+    activation: Activation | None = Field(
+        default=None, description="What turns logits into scores; None: as the checkpoint says."
+    )
+    engine: EngineSettings = Field(default_factory=EngineSettings, description="How vLLM runs the model.")
+    admission: AdmissionSettings = Field(
+        default_factory=AdmissionSettings, description="How much work an engine replica takes."
+    )
+    health: HealthSettings = Field(default_factory=HealthSettings, description="When an engine counts as dead.")
+    io_processor: ReplicaSettings = Field(
+        default_factory=ReplicaSettings, description="Replicas of the IOProcessor (tokenizing, post-processing)."
+    )
+    pooling_engine: EngineReplicaSettings = Field(
+        default_factory=EngineReplicaSettings, description="Replicas of the PoolingEngine (vLLM)."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not NAME.fullmatch(value):
+            raise ValueError("letters, digits and . _ / - only, 96 at most, no @")
+        return value
+
+    @field_validator("version")
+    @classmethod
+    def _version(cls, value: str) -> str:
+        if not VERSION.fullmatch(value):
+            raise ValueError("letters, digits and . _ - only, 48 at most")
+        return value
+
+    @field_validator("template")
+    @classmethod
+    def _template(cls, value: str | TemplateSettings | None) -> str | TemplateSettings | None:
+        if isinstance(value, str) and value not in TEMPLATES:
+            raise ValueError(f"no template of that name; known: {', '.join(TEMPLATES)}")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.device == "cuda":
+            if self.gpu_memory_utilization is None:
+                raise ValueError("gpu_memory_utilization: required on cuda")
+            if self.pooling_engine.num_gpus <= 0:
+                raise ValueError("pooling_engine.num_gpus: must be above 0 on cuda")
+        elif self.pooling_engine.num_gpus > 0:
+            raise ValueError("pooling_engine.num_gpus: device is cpu")
+        if self.max_model_len > self.max_num_batched_tokens:
+            raise ValueError(
+                f"max_num_batched_tokens: {self.max_num_batched_tokens} is less than max_model_len "
+                f"{self.max_model_len}; an input must fit one step"
+            )
+        if self.template is not None and self.task is not Task.RERANK:
+            raise ValueError("template: only a reranker has one")
+        for field, task in (("prompts", Task.EMBED), ("pooling", Task.EMBED), ("normalize", Task.EMBED)):
+            if getattr(self, field) is not None and self.task is not task:
+                raise ValueError(f"{field}: only for task {task}")
+        return self
+
+    @property
+    def application(self) -> str:
+        """Name of the model's Ray Serve application."""
+        return f"{self.name.replace('/', '--')}-{self.version}"
+
+    @property
+    def resolved_template(self) -> TemplateSettings | None:
+        """The template itself, looked up if the configuration names it."""
+        return TEMPLATES[self.template] if isinstance(self.template, str) else self.template
+
+
+class GatewaySettings(Settings):
+    """The `args` of the gateway's application."""
+
+    max_body_mib: float = Field(default=16.0, gt=0, description="MiB of a request's body; checked while reading.")
+    max_documents: int = Field(default=1_000, ge=1, description="Documents, or inputs, of one request.")
+    max_documents_in_flight: int = Field(
+        default=4_000,
+        ge=1,
+        description="Documents that one gateway replica has under way per model version; more gets 429 at once.",
+    )
+    default_timeout_ms: int = Field(
+        default=30_000, ge=1, description="Deadline of a request without `X-Request-Timeout-Ms`."
+    )
+    max_timeout_ms: int = Field(default=300_000, ge=1, description="Longest deadline that a client can ask for.")
+    api_keys: tuple[str, ...] = Field(
+        default=(), description="Accepted Bearer keys; empty: no key is asked for. `env:NAME` reads a variable."
+    )
+    replicas: ReplicaSettings = Field(default_factory=ReplicaSettings, description="Replicas of the gateway.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.max_documents > self.max_documents_in_flight:
+            raise ValueError("max_documents_in_flight: less than max_documents, so the largest request never fits")
+        if self.default_timeout_ms > self.max_timeout_ms:
+            raise ValueError("default_timeout_ms: more than max_timeout_ms")
+        return self
+
+
+class VersionRoute(Settings):
+    """One version in the routing table."""
+
+    application: str = Field(description="Ray Serve application that serves it.")
+    task: Task = Field(description="The model's task; says which routes it answers.")
+    weight: float = Field(default=1.0, ge=0, description="Share of the traffic that names no version.")
+
+
+class ModelRoute(Settings):
+    """One model in the routing table."""
+
+    versions: dict[str, VersionRoute] = Field(min_length=1, description="Versions by name.")
+
+    @model_validator(mode="after")
+    def _weights(self) -> Self:
+        if not any(version.weight > 0 for version in self.versions.values()):
+            raise ValueError("versions: at least one needs a weight above 0")
+        return self
+
+
+class RoutingSettings(Settings):
+    """The gateway's `user_config`; Ray Serve replaces it without a restart."""
+
+    models: dict[str, ModelRoute] = Field(default_factory=dict, description="Models by name.")

@@ -1,0 +1,1 @@
+"""Embedding models: a text in, one vector out; also rank by cosine."""

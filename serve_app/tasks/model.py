@@ -1,0 +1,144 @@
+"""A loaded model as the tasks see it, and the input they build for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from serve_app.checkpoint import Checkpoint, read_checkpoint
+from serve_app.errors import ContextLengthExceeded, InvalidRequest
+from serve_app.messages import IntArray, Truncation
+from serve_app.settings import ModelSettings
+from serve_app.sources import fetch_metadata
+from serve_app.tokenization import TextTokenizer, TokenIds
+from serve_app.vocabulary import PoolingTask
+
+
+@dataclass(frozen=True, slots=True)
+class TextModel:
+    """Settings, checkpoint facts and tokenizer of one model version. Built once per replica."""
+
+    settings: ModelSettings
+    checkpoint: Checkpoint
+    tokenizer: TextTokenizer
+
+    def window(self, truncation: Truncation) -> int:
+        """Tokens of one input, special tokens included, under the caller's limit and the model's."""
+        limit = truncation.max_input_tokens
+        return self.settings.max_model_len if limit is None else min(limit, self.settings.max_model_len)
+
+
+def load_text_model(settings: ModelSettings) -> TextModel:
+    """Reads config and tokenizer; downloads them for a hub id.
+
+    Raises:
+        ValueError: the checkpoint does not fit the settings.
+    """
+    folder = fetch_metadata(settings.source, settings.revision)
+    tokenizer = TextTokenizer(folder, trust_remote_code=settings.engine.trust_remote_code)
+    return TextModel(settings, read_checkpoint(folder, settings), tokenizer)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInput:
+    """All sequences of a request, and what post-processing needs to know about them.
+
+    Attributes:
+        task: what the engine's pooler computes.
+        token_ids, offsets, segment_starts: as in `messages.EngineBatch`.
+        owners: int32 [sequences], index of the document that each sequence is a chunk of; None: one each.
+        truncated: indexes of the inputs that were cut.
+    """
+
+    task: PoolingTask
+    token_ids: IntArray
+    offsets: IntArray
+    segment_starts: IntArray | None
+    owners: IntArray | None
+    truncated: tuple[int, ...]
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that the engine reads."""
+        return int(self.offsets[-1])
+
+
+class InputBuilder:
+    """Collects sequences into the flat arrays that travel to the engine."""
+
+    def __init__(self, task: PoolingTask) -> None:
+        self._task = task
+        self._ids: list[int] = []
+        self._offsets = [0]
+        self._segments: list[int] = []
+        self._owners: list[int] = []
+        self.truncated: list[int] = []
+
+    def add(self, *pieces: Sequence[int], owner: int, segment_start: int | None = None) -> None:
+        """Appends one sequence made of `pieces`; `segment_start` is where token type 1 begins."""
+        for piece in pieces:
+            self._ids.extend(piece)
+        self._offsets.append(len(self._ids))
+        self._owners.append(owner)
+        if segment_start is not None:
+            self._segments.append(segment_start)
+
+    def build(self) -> ModelInput:
+        """The finished input; the builder is not used again."""
+        chunked = self._owners != list(range(len(self._owners)))
+        return ModelInput(
+            task=self._task,
+            token_ids=np.array(self._ids, dtype=np.int32),
+            offsets=np.array(self._offsets, dtype=np.int32),
+            segment_starts=np.array(self._segments, dtype=np.int32) if self._segments else None,
+            owners=np.array(self._owners, dtype=np.int32) if chunked else None,
+            truncated=tuple(self.truncated),
+        )
+
+
+def split_document(
+    model: TextModel,
+    text: str,
+    ids: TokenIds,
+    *,
+    read_whole: bool,
+    room: int,
+    truncation: Truncation,
+    field: str,
+) -> tuple[list[TokenIds], bool]:
+    """The pieces of a document that are read, and whether something was cut.
+
+    One piece of at most `room` tokens, or up to `truncation.max_chunks` of them.
+
+    Raises:
+        ContextLengthExceeded: it does not fit and may not be cut; names the field and both lengths.
+    """
+    limit = room if truncation.max_document_tokens is None else min(room, truncation.max_document_tokens)
+    fits = limit * truncation.max_chunks
+    if read_whole and len(ids) <= fits:
+        if len(ids) <= limit:
+            return [ids], False
+        return [ids[i : i + limit] for i in range(0, len(ids), limit)], False
+    if not truncation.enabled:
+        count, exact = (len(ids), True) if read_whole else model.tokenizer.count(text)
+        raise ContextLengthExceeded(
+            f"{field}: {'' if exact else 'at least '}{count} tokens; there is room for {fits} "
+            f"(max_model_len {model.settings.max_model_len}) and truncation is off",
+            field,
+        )
+    return [ids[i : i + limit] for i in range(0, min(len(ids), fits), limit)] or [[]], True
+
+
+def require_tokens(ids: Sequence[int], field: str) -> None:
+    """Refuses an input that has no tokens at all; engines cannot run an empty sequence."""
+    if not ids:
+        raise InvalidRequest(f"{field}: has no tokens, and this model adds none of its own", field)
+
+
+def check_token_ids(ids: Sequence[int], vocab_size: int, field: str) -> None:
+    """Refuses ready token ids that the model does not have."""
+    for i, token in enumerate(ids):
+        if not 0 <= token < vocab_size:
+            raise InvalidRequest(f"{field}[{i}]: token id {token} is outside the model's 0 to {vocab_size - 1}", field)

@@ -1,0 +1,102 @@
+"""Pairs to sequences: `[CLS] query [SEP] document [SEP]`, or an LLM reranker's prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from serve_app.errors import ContextLengthExceeded
+from serve_app.messages import ScoreRequest
+from serve_app.settings import TemplateSettings
+from serve_app.tasks.model import InputBuilder, ModelInput, TextModel, require_tokens, split_document
+from serve_app.tokenization import TokenIds
+from serve_app.vocabulary import PoolingTask
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What stands around a document: all of it is sent whole, only the document is cut."""
+
+    head: TokenIds
+    tail: TokenIds
+    segment_start: int | None
+
+    @property
+    def length(self) -> int:
+        return len(self.head) + len(self.tail)
+
+
+def build_input(model: TextModel, request: ScoreRequest) -> ModelInput:
+    """Sequences for every pair, in the order of the documents.
+
+    Raises:
+        ContextLengthExceeded: a query leaves no room for a document, or a document may not be cut.
+        InvalidRequest: a pair has no tokens.
+    """
+    window = model.window(request.truncation)
+    frames = _frames(model, request, window)
+    template = model.settings.resolved_template
+    documents = request.documents
+    texts = [template.document_prefix + d for d in documents] if template else list(documents)
+    longest = (window - min(frame.length for frame in frames)) * request.truncation.max_chunks
+    ids, unread = model.tokenizer.encode_capped(texts, longest)
+    builder = InputBuilder(PoolingTask.CLASSIFY)
+    for i, tokens in enumerate(ids):
+        frame = frames[i] if len(frames) > 1 else frames[0]
+        field = f"{request.document_field}[{i}]"
+        pieces, cut = split_document(
+            model,
+            texts[i],
+            tokens,
+            read_whole=i not in unread,
+            room=window - frame.length,
+            truncation=request.truncation,
+            field=field,
+        )
+        if cut:
+            builder.truncated.append(i)
+        for piece in pieces:
+            builder.add(frame.head, piece, frame.tail, owner=i, segment_start=frame.segment_start)
+        if frame.length == 0:
+            require_tokens(tokens, field)
+    return builder.build()
+
+
+def _frames(model: TextModel, request: ScoreRequest, window: int) -> list[_Frame]:
+    """One frame per query: each query is tokenized once, however many documents it has."""
+    template = model.settings.resolved_template
+    if template is None:
+        texts, overhead = list(request.queries), model.tokenizer.pair.overhead(pair=True)
+    else:
+        texts = [_head_text(template, request, query) for query in request.queries]
+        overhead = 0
+    encoded, unread = model.tokenizer.encode_capped(texts, window)
+    frames = [_frame(model, template, ids) for ids in encoded]
+    for i, frame in enumerate(frames):
+        if window - frame.length < 1 or i in unread:
+            field = f"{request.query_field}[{i}]" if len(request.queries) > 1 else request.query_field
+            count, exact = model.tokenizer.count(texts[i])
+            raise ContextLengthExceeded(
+                f"{field}: {'' if exact else 'at least '}{count} tokens leave no room for a document in {window} "
+                f"tokens, of which {frame.length - len(encoded[i]) if template else overhead} are the model's own; "
+                "a query is never cut",
+                field,
+            )
+    return frames
+
+
+def _head_text(template: TemplateSettings, request: ScoreRequest, query: str) -> str:
+    instruction = request.instruction if request.instruction is not None else template.instruction
+    # Not str.format or two replacements: braces in the caller's texts are text.
+    before, after = template.head.split("{query}", 1)
+    return before.replace("{instruction}", instruction) + query + after.replace("{instruction}", instruction)
+
+
+def _frame(model: TextModel, template: TemplateSettings | None, ids: TokenIds) -> _Frame:
+    tokenizer = model.tokenizer
+    if template is None:
+        special = tokenizer.pair
+        head = [*special.before, *ids, *special.between]
+        start = len(head) if special.typed and model.checkpoint.has_token_types else None
+        return _Frame(head, list(special.after), start)
+    prefix, suffix = tokenizer.encode([template.prefix, template.suffix])
+    return _Frame([*prefix, *ids], suffix, None)

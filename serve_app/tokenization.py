@@ -1,0 +1,133 @@
+"""Text to token ids: one batch call of the fast tokenizer per request, special tokens added by copying.
+
+The tokenizer's own template (`[CLS] query [SEP] document [SEP]`) is read once at start from an encoded probe. After
+that every text is encoded alone and without special tokens, the query once per request, and inputs are put together
+from the pieces. That equals what Transformers does, which encodes the parts of a pair apart as well, and leaves
+truncation of the document to a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CHARS_PER_TOKEN = 8
+"""First guess of the characters that fill one token; English has 4 to 5."""
+MAX_CHARS_PER_TOKEN = 64
+"""A text whose tokens are longer than this on average is cut here; natural text never is."""
+MARGIN_TOKENS = 16
+"""Tokens at the end of a cut text that the cut may have changed, and that are therefore not used."""
+
+TokenIds = list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Special tokens around the texts of one input.
+
+    `single` is before + a + after; `pair` is before + a + between + b + after.
+    """
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    typed: bool
+    """Whether the second text has token type 1."""
+
+    def overhead(self, *, pair: bool) -> int:
+        """Special tokens of one input."""
+        return len(self.before) + (len(self.between) if pair else 0) + len(self.after)
+
+
+class TextTokenizer:
+    """A checkpoint's fast tokenizer.
+
+    Args:
+        folder: the checkpoint's folder.
+        trust_remote_code: whether its Python code may run.
+
+    Raises:
+        ValueError: the checkpoint has no fast tokenizer.
+    """
+
+    def __init__(self, folder: Path, *, trust_remote_code: bool = False) -> None:
+        from transformers import AutoTokenizer
+
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise ValueError("source: the checkpoint has no fast tokenizer (tokenizer.json)")
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self.vocab_size = int(backend.get_vocab_size(with_added_tokens=True))
+        self.single = self._probe_single()
+        self.pair = self._probe_pair()
+
+    def encode(self, texts: Sequence[str]) -> list[TokenIds]:
+        """Token ids of each text, without special tokens. One call into Rust, GIL released."""
+        return [e.ids for e in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_capped(self, texts: Sequence[str], window: int) -> tuple[list[TokenIds], frozenset[int]]:
+        """As `encode`, but exact only for the first `window` tokens of each text.
+
+        Work is bounded by the window, not by the text: only a first piece is read, and a longer one only if that did
+        not fill the window.
+
+        Returns:
+            The ids, and the indexes of the texts that were not read to their end.
+        """
+        chars = window * CHARS_PER_TOKEN + 64
+        limit = window * MAX_CHARS_PER_TOKEN + 64
+        long = [i for i, text in enumerate(texts) if len(text) > chars]
+        if not long:
+            return self.encode(texts), frozenset()
+        result = self.encode([_head(text, chars) for text in texts])
+        # A piece whose tokens do not reach past the window by the margin says too little about the window.
+        while chars < limit and (short := [i for i in long if len(result[i]) < window + MARGIN_TOKENS]):
+            chars = min(chars * 4, limit)
+            for i, ids in zip(short, self.encode([_head(texts[i], chars) for i in short]), strict=True):
+                result[i] = ids
+            long = [i for i in long if i not in short or len(texts[i]) > chars]
+        return result, frozenset(long)
+
+    def count(self, text: str, max_chars: int = 100_000) -> tuple[int, bool]:
+        """(tokens of `text`, whether that is exact); beyond `max_chars` characters only a lower bound."""
+        return len(self.encode([text[:max_chars]])[0]), len(text) <= max_chars
+
+    def _probe_single(self) -> Template:
+        before, _, after, _ = self._probe("a", None)
+        return Template(before, (), after, typed=False)
+
+    def _probe_pair(self) -> Template:
+        before, between, after, typed = self._probe("a", "a")
+        return Template(before, between, after, typed)
+
+    def _probe(self, first: str, second: str | None) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]:
+        encoding = (
+            self._backend.encode(first, add_special_tokens=True)
+            if second is None
+            else self._backend.encode(first, second, add_special_tokens=True)
+        )
+        ids, special = list(encoding.ids), list(encoding.special_tokens_mask)
+        text = [i for i, flag in enumerate(special) if not flag]
+        if not text:
+            raise ValueError("source: the tokenizer gives no tokens for the letter a")
+        one = len(self.encode([first])[0])
+        start, end = text[0], text[-1] + 1
+        if second is None:
+            return tuple(ids[:start]), (), tuple(ids[end:]), False
+        second_start = end - len(self.encode([second])[0])
+        between = tuple(ids[start + one : second_start])
+        typed = bool(encoding.type_ids[second_start])
+        return tuple(ids[:start]), between, tuple(ids[end:]), typed
+
+
+def _head(text: str, chars: int) -> str:
+    """The first `chars` characters, cut back to the last space if there is one near the end."""
+    if len(text) <= chars:
+        return text
+    space = text.rfind(" ", chars - 64, chars)
+    return text[:space] if space > 0 else text[:chars]

@@ -1,0 +1,206 @@
+"""Starts a configuration and stays until Ctrl-C: what `make serve` runs.
+
+Runs `serve run CONFIG` as a child, shows per model when it is ready, and ends everything it started. Asks the gateway's
+`/ready` for progress, and `serve status` for the reason when something fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+import yaml
+
+from serve_app.check import Report, check_file
+from serve_app.vocabulary import OPERATIONS, Operation
+
+LOG = Path(".run/serve.log")
+_STATUS_EVERY_S = 10.0
+_STOP_TIMEOUT_S = 40.0
+_FAILED = {"DEPLOY_FAILED", "UNHEALTHY"}
+
+
+class Stop(Exception):
+    """Ctrl-C, or SIGTERM."""
+
+
+def bring_up(config: Path, timeout_s: float) -> int:
+    """Checks, starts, reports, waits. Returns the exit code."""
+    report = check_file(config)
+    for note in report.notes:
+        print(f"note: {note}")
+    if report.problems:
+        for problem in report.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        return 1
+    if (owner := port_owner(report.http_port)) is not None:
+        print(
+            f"error: port {report.http_port} is taken by {owner}. A HAProxy that `ray stop --force` left behind keeps "
+            "it: end it with `pkill haproxy`.",
+            file=sys.stderr,
+        )
+        return 1
+    # Also when a shell started us in the background, where SIGINT is ignored.
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)
+    LOG.parent.mkdir(exist_ok=True)
+    with LOG.open("w") as log:
+        child = _serve_run(config, log)
+        try:
+            print(f"starting {config} with Ray Serve (log: {LOG})", flush=True)
+            code = _watch(child, report, timeout_s)
+            if code == 0:
+                child.wait()
+                print(f"serve ended with {child.returncode}; see {LOG}", file=sys.stderr)
+                code = 1
+            return code
+        except Stop:
+            print("\nstopping", flush=True)
+            return 0
+        finally:
+            _end(child)
+
+
+def port_owner(port: int) -> str | None:
+    """Who listens on a port of this machine: a process name, or 'another process'; None if nobody does."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        if probe.connect_ex(("127.0.0.1", port)) != 0:
+            return None
+    with contextlib.suppress(psutil.AccessDenied):
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
+    return "another process"
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stop
+
+
+def _serve_run(config: Path, log: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ray.serve.scripts", "run", str(config)],
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env={"RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "ignore", **os.environ},
+        start_new_session=True,  # a Ctrl-C in the terminal reaches us alone, and we end the child in order
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def _watch(child: subprocess.Popen[bytes], report: Report, timeout_s: float) -> int:
+    """Prints what becomes ready, until all is, or something failed."""
+    started = time.monotonic()
+    asked = started
+    done: set[str] = set()
+    while time.monotonic() - started < timeout_s:
+        if child.poll() is not None:
+            print(f"error: `serve run` ended with {child.returncode}; see {LOG}", file=sys.stderr)
+            return 1
+        answer = get_ready(report.http_port)
+        states = {"gateway": "ready"} if answer is not None else {}
+        states |= {f"{m['model']}@{m['version']}": m["state"] for m in (answer or {}).get("models", [])}
+        for name, state in states.items():
+            if state == "ready" and name not in done:
+                done.add(name)
+                print(f"  {name:<24} ready after {time.monotonic() - started:.0f} s", flush=True)
+        if answer is not None and answer["ready"]:
+            _announce(report, time.monotonic() - started)
+            return 0
+        if time.monotonic() - asked > _STATUS_EVERY_S:
+            asked = time.monotonic()
+            if (failure := _failure()) is not None:
+                print(f"error: {failure}", file=sys.stderr)
+                return 1
+            waiting = [f"{m.name}@{m.version}" for m in report.models.values() if f"{m.name}@{m.version}" not in done]
+            print(f"  … {asked - started:.0f} s, loading: {', '.join(waiting)}", flush=True)
+        time.sleep(0.5)
+    print(f"error: not ready after {timeout_s:.0f} s; see {LOG} and `serve status`", file=sys.stderr)
+    return 1
+
+
+def get_ready(port: int) -> dict[str, Any] | None:
+    """The gateway's `/ready`, or None while there is no gateway."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/ready")
+        answer = json.loads(connection.getresponse().read())
+        return answer if isinstance(answer, dict) and "models" in answer else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+
+
+def _failure() -> str | None:
+    """The first application that failed, with Ray Serve's reason."""
+    command = [sys.executable, "-m", "ray.serve.scripts", "status"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    try:
+        applications = (yaml.safe_load(result.stdout) or {}).get("applications") or {}
+    except yaml.YAMLError:
+        return None
+    for name, application in applications.items():
+        if application.get("status") in _FAILED:
+            reasons = [application.get("message") or ""]
+            reasons += [d.get("message") or "" for d in (application.get("deployments") or {}).values()]
+            return f"{name}: {application['status']}\n" + "\n".join(filter(None, reasons))[-3000:]
+    return None
+
+
+def _announce(report: Report, seconds: float) -> None:
+    print(f"everything is ready after {seconds:.0f} s. Try:\n\n  {example(report)}\n")
+    base = f"http://127.0.0.1:{report.http_port}"
+    print(f"Routes: {base}/docs   In a second terminal: serve status, serve deploy CONFIG   Ctrl-C ends everything.")
+    sys.stdout.flush()
+
+
+def example(report: Report) -> str:
+    """A curl line that works with this configuration; a reranker if there is one."""
+    base = f"http://127.0.0.1:{report.http_port}"
+    models = sorted(report.models.values(), key=lambda m: Operation.RERANK not in OPERATIONS[m.task] or m.task != "rerank")
+    name = models[0].name
+    if Operation.RERANK in OPERATIONS[models[0].task]:
+        body = {
+            "model": name,
+            "query": "waterproof hiking boots for winter",
+            "documents": [
+                "Light mesh running shoes for summer roads.",
+                "Insulated waterproof boots for winter hiking, with a warm lining.",
+                "How to return an order within 30 days.",
+            ],
+        }
+        return f"curl -s {base}/v1/rerank -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+    body = {"model": name, "input": ["where is my parcel"]}
+    return f"curl -s {base}/v1/classify -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ends the child and all processes below it: first in order, then by force."""
+    family = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family = psutil.Process(child.pid).children(recursive=True)
+    if child.poll() is None:
+        child.send_signal(signal.SIGINT)
+        try:
+            child.wait(_STOP_TIMEOUT_S)
+        except (subprocess.TimeoutExpired, Stop):
+            child.kill()
+            child.wait()
+    _, alive = psutil.wait_procs(family, timeout=5)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()

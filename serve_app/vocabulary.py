@@ -1,0 +1,76 @@
+"""The field's words as types. This module imports nothing from the package."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Task(StrEnum):
+    """What a model was trained for; one per model in the configuration."""
+
+    RERANK = "rerank"
+    """Cross-encoder or LLM reranker: a (query, document) pair in, one logit out."""
+    EMBED = "embed"
+    """Bi-encoder: a text in, one vector out; ranks by cosine."""
+    CLASSIFY = "classify"
+    """Sequence classifier: a text in, one logit per label out."""
+
+
+class Operation(StrEnum):
+    """What a caller asks for; one per group of routes."""
+
+    RERANK = "rerank"
+    SCORE = "score"
+    EMBED = "embed"
+    CLASSIFY = "classify"
+
+
+OPERATIONS: dict[Task, frozenset[Operation]] = {
+    Task.RERANK: frozenset({Operation.RERANK, Operation.SCORE}),
+    Task.EMBED: frozenset({Operation.RERANK, Operation.SCORE, Operation.EMBED}),
+    Task.CLASSIFY: frozenset({Operation.CLASSIFY}),
+}
+"""Which operations a model of a task can answer."""
+
+
+class PoolingTask(StrEnum):
+    """vLLM's names for what the engine's pooler computes."""
+
+    CLASSIFY = "classify"
+    EMBED = "embed"
+
+
+class Stage(StrEnum):
+    """Stages of a request, in order; the metric names of the `Server-Timing` header."""
+
+    FETCH = "fetch"
+    DECODE = "decode"
+    TOKENIZE = "tokenize"
+    QUEUE = "queue"
+    ENGINE = "engine"
+    POST = "post"
+    TOTAL = "total"
+
+
+class DType(StrEnum):
+    """Number format of weights and activations; never implicit."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+class Activation(StrEnum):
+    """What turns a model's logits into scores."""
+
+    SIGMOID = "sigmoid"
+    SOFTMAX = "softmax"
+    NONE = "none"
+
+
+class PoolingType(StrEnum):
+    """How token states become one vector."""
+
+    CLS = "CLS"
+    MEAN = "MEAN"
+    LAST = "LAST"

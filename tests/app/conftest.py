@@ -1,0 +1,88 @@
+"""The whole application in one process: front end, pipelines, fake engines; the wiring of Ray Serve left out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from serve_app.engine.fake_engine import FakeEngine
+from serve_app.errors import ModelUnavailable
+from serve_app.frontend import Frontend
+from serve_app.messages import Context, PipelineRequest, PipelineResult
+from serve_app.pipeline import Pipeline, canary_request
+from serve_app.routing import Target
+from serve_app.settings import GatewaySettings, RoutingSettings
+from tests.checkpoints import Checkpoints
+from tests.unit.models import text_model
+
+
+@dataclass
+class LocalBackend:
+    """Pipelines in this process, by application name."""
+
+    pipelines: dict[str, Pipeline] = field(default_factory=dict)
+    calls: list[tuple[Context, PipelineRequest]] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+    """Raised by the next calls, first one first."""
+
+    async def run(self, target: Target, context: Context, request: PipelineRequest) -> PipelineResult:
+        self.calls.append((context, request))
+        if self.failures:
+            raise self.failures.pop(0)
+        if target.application not in self.pipelines:
+            raise ModelUnavailable("the model's application is not running")
+        return await self.pipelines[target.application].run(context, request)
+
+    async def canary(self, target: Target, deadline: float) -> None:
+        await self.run(target, Context("canary", deadline), canary_request(target.task))
+
+
+@dataclass
+class App:
+    """What a test needs to see."""
+
+    client: httpx.AsyncClient
+    frontend: Frontend
+    backend: LocalBackend
+    engines: dict[str, FakeEngine]
+
+    async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        """POST as JSON; header names with underscores for dashes."""
+        return await self.client.post(path, json=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+SETTINGS = {"max_documents": 50, "max_documents_in_flight": 60, "max_body_mib": 1, "default_timeout_ms": 5_000}
+TASKS = {"ce": ("bert", 1, "rerank"), "emb": ("bert", 0, "embed"), "clf": ("roberta", 3, "classify")}
+
+
+@pytest.fixture
+async def app(checkpoints: Checkpoints, request: pytest.FixtureRequest) -> AsyncIterator[App]:
+    """Models ce (rerank), emb (embed) and clf (classify), version 1 each; `request.param` changes the settings."""
+    backend, engines = LocalBackend(), {}
+    with ThreadPoolExecutor(1) as executor:
+        for name, (kind, labels, task) in TASKS.items():
+            model = text_model(getattr(checkpoints, kind)(labels), task, name=name)
+            engines[name] = FakeEngine(model.settings, width=labels)
+            backend.pipelines[f"{name}-1"] = Pipeline(model, engines[name], executor)
+        settings = GatewaySettings.model_validate(SETTINGS | getattr(request, "param", {}))
+        frontend = Frontend(settings, backend)
+        frontend.reconfigure(
+            RoutingSettings.model_validate(
+                {
+                    "models": {
+                        name: {"versions": {"1": {"application": f"{name}-1", "task": task}}}
+                        for name, (_, _, task) in TASKS.items()
+                    }
+                }
+            )
+        )
+        transport = httpx.ASGITransport(frontend.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
+            await client.get("/ready")  # no canary may run beside a test
+            backend.calls.clear()
+            yield App(client, frontend, backend, engines)

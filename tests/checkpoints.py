@@ -1,0 +1,275 @@
+"""Random small checkpoints: real architectures and real tokenizer kinds, seeded weights, a few hundred kB each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    ModernBertConfig,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    RobertaConfig,
+    XLMRobertaConfig,
+)
+
+CORPUS = [
+    "The quick brown fox jumps over the lazy dog near the river bank.",
+    "Waterproof hiking boots for winter, with a warm lining and a grippy sole.",
+    "Paris is the capital of France; Berlin is the capital of Germany.",
+    "서울의 날씨는 오늘 맑고 음식이 맛있어요. 서비스가 정말 좋았습니다.",
+    "卫生间在哪里？ 这家餐厅的菜很好吃。",
+    "Der schnelle braune Fuchs springt über den faulen Hund. Ça va très bien, merci!",
+    "def score(query, document): return model(query, document)[0]  # 42, 3.14",
+    "emoji 😀 🚀 and e\u0301 decomposed accents",
+]
+# https://huggingface.co/Qwen/Qwen3-0.6B/blob/main/tokenizer.json, pre_tokenizer.pretokenizers[0].pattern
+QWEN_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+SHAPE = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+
+
+class Checkpoints:
+    """Makes checkpoints under `root`, each once.
+
+    Args:
+        root: an empty folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def bert(self, labels: int = 1, **config: Any) -> Path:
+        """BERT: WordPiece, token types."""
+        return self._make("bert", labels, wordpiece, lambda v: BertConfig(vocab_size=v, **SHAPE, **config), config)
+
+    def roberta(self, labels: int = 1, **config: Any) -> Path:
+        """RoBERTa: byte-level BPE, `<s> a </s></s> b </s>`, positions from 2."""
+        return self._make(
+            "roberta",
+            labels,
+            byte_level,
+            lambda v: RobertaConfig(
+                vocab_size=v, max_position_embeddings=514, type_vocab_size=1, pad_token_id=1, **SHAPE, **config
+            ),
+            config,
+        )
+
+    def xlm_roberta(self, labels: int = 1, **config: Any) -> Path:
+        """XLM-RoBERTa: unigram with metaspace, as SentencePiece has it. The shape of bge-reranker-v2-m3."""
+        return self._make(
+            "xlm_roberta",
+            labels,
+            unigram,
+            lambda v: XLMRobertaConfig(
+                vocab_size=v, max_position_embeddings=514, type_vocab_size=1, pad_token_id=1, **SHAPE, **config
+            ),
+            config,
+        )
+
+    def modernbert(self, labels: int = 1, **config: Any) -> Path:
+        """ModernBERT: byte-level BPE with [CLS] and [SEP], alternating local and global attention."""
+        return self._make(
+            "modernbert",
+            labels,
+            lambda: byte_level(cls="[CLS]", sep="[SEP]", pad="[PAD]", double=False),
+            lambda v: ModernBertConfig(
+                vocab_size=v,
+                pad_token_id=0,
+                cls_token_id=1,
+                sep_token_id=2,
+                bos_token_id=1,
+                eos_token_id=2,
+                local_attention=16,
+                global_attn_every_n_layers=2,
+                max_position_embeddings=1024,
+                **SHAPE,
+                **config,
+            ),
+            config,
+        )
+
+    def qwen3(self, labels: int = 1, **config: Any) -> Path:
+        """Qwen3: byte-level BPE with Qwen's pattern, no special tokens around a text, decoder."""
+        return self._make(
+            "qwen3",
+            labels,
+            qwen,
+            lambda v: Qwen3Config(
+                vocab_size=v,
+                num_key_value_heads=1,
+                head_dim=32,
+                max_position_embeddings=2048,
+                pad_token_id=0,
+                bos_token_id=None,
+                eos_token_id=1,
+                tie_word_embeddings=True,
+                **SHAPE,
+                **config,
+            ),
+            config,
+        )
+
+    def sentence_transformers(self, folder: Path, pooling: str, *, normalize: bool) -> Path:
+        """Adds sentence-transformers' modules to an embedding checkpoint."""
+        modules = [("", "Transformer"), ("1_Pooling", "Pooling")] + ([("2_Normalize", "Normalize")] if normalize else [])
+        listing = [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (path, kind) in enumerate(modules)
+        ]
+        (folder / "modules.json").write_text(json.dumps(listing))
+        (folder / "1_Pooling").mkdir(exist_ok=True)
+        modes = {"CLS": "cls_token", "MEAN": "mean_tokens", "LAST": "lasttoken"}
+        flags = {f"pooling_mode_{mode}": mode == modes[pooling] for mode in modes.values()}
+        (folder / "1_Pooling" / "config.json").write_text(
+            json.dumps({"word_embedding_dimension": SHAPE["hidden_size"], **flags})
+        )
+        return folder
+
+    def _make(
+        self,
+        kind: str,
+        labels: int,
+        tokenizer: Callable[[], PreTrainedTokenizerFast],
+        config: Callable[[int], Any],
+        extra: dict[str, Any],
+    ) -> Path:
+        """`labels` 0 makes an embedding model."""
+        name = "-".join([kind, str(labels), *(str(v) for v in extra.values())])
+        folder = self._root / "".join(c if c.isalnum() else "-" for c in name)
+        if folder.exists():
+            return folder
+        fast = tokenizer()
+        settings = config(len(fast))
+        torch.manual_seed(len(name))
+        if labels:
+            settings.num_labels = labels
+            model = AutoModelForSequenceClassification.from_config(settings)
+            with torch.no_grad():
+                for parameter_name, parameter in model.named_parameters():
+                    if parameter_name.startswith(("classifier.", "score.")) and parameter.dim() == 2:
+                        parameter.mul_(20)  # scores of different texts differ clearly
+        else:
+            model = AutoModel.from_config(settings)
+        model.save_pretrained(folder)
+        fast.save_pretrained(folder)
+        return folder
+
+
+def wordpiece() -> PreTrainedTokenizerFast:
+    """BERT's tokenizer."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=400, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(t, tokenizer.token_to_id(t)) for t in ("[CLS]", "[SEP]")],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
+
+
+def byte_level(
+    cls: str = "<s>", sep: str = "</s>", pad: str = "<pad>", *, double: bool = True
+) -> PreTrainedTokenizerFast:
+    """RoBERTa's tokenizer, or ModernBERT's."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    specials = [cls, pad, sep] if double else [pad, cls, sep]
+    trainer = trainers.BpeTrainer(
+        vocab_size=500,
+        special_tokens=[*specials, "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} {sep} $B {sep}" if double else f"{cls} $A {sep} $B {sep}",
+        special_tokens=[(t, tokenizer.token_to_id(t)) for t in (cls, sep)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=cls,
+        cls_token=cls,
+        eos_token=sep,
+        sep_token=sep,
+        pad_token=pad,
+        unk_token="<unk>",
+        mask_token="<mask>",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def unigram() -> PreTrainedTokenizerFast:
+    """XLM-RoBERTa's tokenizer."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[(t, tokenizer.token_to_id(t)) for t in ("<s>", "</s>")],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        cls_token="<s>",
+        eos_token="</s>",
+        sep_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def qwen() -> PreTrainedTokenizerFast:
+    """Qwen3's tokenizer: its pattern, its chat tokens, nothing added around a text."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(QWEN_PATTERN), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=500,
+        special_tokens=["<|endoftext|>", "<|im_end|>", "<|im_start|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.add_tokens(["<think>", "</think>"])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<|endoftext|>",
+        eos_token="<|im_end|>",
+        model_input_names=["input_ids", "attention_mask"],
+    )

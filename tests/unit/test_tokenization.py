@@ -1,0 +1,107 @@
+"""Token ids equal Transformers', and work is bounded by the window."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from serve_app.tokenization import MARGIN_TOKENS, MAX_CHARS_PER_TOKEN, TextTokenizer
+from tests.checkpoints import CORPUS, Checkpoints
+
+KINDS = ("bert", "roberta", "xlm_roberta", "modernbert", "qwen3")
+TEXTS = st.text(max_size=80) | st.lists(st.sampled_from(" ".join(CORPUS).split(" ")), max_size=30).map(" ".join)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def pair_of_tokenizers(request: pytest.FixtureRequest, checkpoints: Checkpoints) -> tuple[TextTokenizer, Any]:
+    folder: Path = getattr(checkpoints, request.param)()
+    return TextTokenizer(folder), AutoTokenizer.from_pretrained(folder)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=TEXTS, second=TEXTS)
+def test_pieces_put_together_equal_transformers(
+    pair_of_tokenizers: tuple[TextTokenizer, Any], first: str, second: str
+) -> None:
+    ours, reference = pair_of_tokenizers
+    a, b = ours.encode([first, second])
+    # The list form, as sentence-transformers calls it: the single form drops an empty second text and its separator.
+    pair = ours.pair
+    assert [*pair.before, *a, *pair.between, *b, *pair.after] == reference([first], [second])["input_ids"][0]
+    assert [*ours.single.before, *a, *ours.single.after] == reference(first)["input_ids"]
+
+
+def test_token_types_begin_at_the_second_text(checkpoints: Checkpoints) -> None:
+    tokenizer = TextTokenizer(checkpoints.bert())
+    reference = AutoTokenizer.from_pretrained(checkpoints.bert())("a quick fox", "the dog")["token_type_ids"]
+    (query,) = tokenizer.encode(["a quick fox"])
+    start = len(tokenizer.pair.before) + len(query) + len(tokenizer.pair.between)
+    assert tokenizer.pair.typed
+    assert reference == [0] * start + [1] * (len(reference) - start)
+    assert not TextTokenizer(checkpoints.roberta()).pair.typed
+
+
+LONG: list[Callable[[], str]] = [
+    lambda: "the quick brown fox " * 2_000,
+    lambda: "음식이 맛있어요 " * 2_000,
+    lambda: "卫生间在哪里" * 2_000,
+    lambda: "x" * 20_000,
+    lambda: " " * 30_000 + "fox",
+    lambda: "a" + " " * 3_000 + "quick fox " * 500,
+    lambda: "".join(itertools.islice(itertools.cycle("😀🚀e\u0301"), 9_000)),
+]
+
+
+@pytest.mark.parametrize("text", [make() for make in LONG], ids=range(len(LONG)))
+def test_a_capped_text_has_the_first_tokens_of_the_whole(
+    pair_of_tokenizers: tuple[TextTokenizer, Any], text: str
+) -> None:
+    ours, _ = pair_of_tokenizers
+    window = 48
+    (whole,) = ours.encode([text])
+    (capped,), unread = ours.encode_capped([text], window)
+    if 0 not in unread:
+        assert capped == whole
+    elif len(capped) < window + MARGIN_TOKENS:
+        assert len(text) > window * MAX_CHARS_PER_TOKEN  # not natural text: 3,000 characters without 48 tokens
+    else:
+        assert capped[:window] == whole[:window]
+
+
+def test_work_is_bounded_by_the_window_not_by_the_text(checkpoints: Checkpoints) -> None:
+    tokenizer = TextTokenizer(checkpoints.bert())
+    seen: list[int] = []
+    encode = tokenizer.encode
+
+    def counting(texts: Any) -> Any:
+        seen.extend(len(text) for text in texts)
+        return encode(texts)
+
+    tokenizer.encode = counting  # type: ignore[method-assign]
+    for text in ("the fox " * 700_000, " " * 5_000_000, "x" * 5_000_000):
+        seen.clear()
+        _, unread = tokenizer.encode_capped([text], 512)
+        assert unread == {0}
+        assert sum(seen) < 3 * 512 * MAX_CHARS_PER_TOKEN
+
+
+def test_many_texts_are_one_call(checkpoints: Checkpoints) -> None:
+    tokenizer = TextTokenizer(checkpoints.bert())
+    calls = []
+    encode = tokenizer.encode
+    tokenizer.encode = lambda texts: calls.append(len(texts)) or encode(texts)  # type: ignore[method-assign, func-returns-value]
+    tokenizer.encode_capped(["a fox"] * 500, 512)
+    assert calls == [500]
+
+
+def test_count_says_whether_it_is_exact(checkpoints: Checkpoints) -> None:
+    tokenizer = TextTokenizer(checkpoints.bert())
+    assert tokenizer.count("the fox") == (len(tokenizer.encode(["the fox"])[0]), True)
+    assert tokenizer.count("the fox " * 100, max_chars=80)[1] is False
