@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import yaml
 
 from benchmarks import environment
 from benchmarks.backends import Backend, UsageError, dtype_name, parse_backend
+from benchmarks.interrupts import interruptible_once
 from benchmarks.launch import VllmOptions, poolserve_backend, vllm_backend
 from benchmarks.models import SHAPES, make_model
 from benchmarks.options import Options, requests_per_turn
@@ -158,29 +156,6 @@ def rerank(a: argparse.Namespace, command: Sequence[str]) -> int:
         return Run(options).execute()
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGINT and SIGTERM interrupt once; later ones are ignored, for `timeout` sends two and the second would interrupt
-    the stopping of servers.
-
-    SIGINT is set too: where a shell started us with `&` it is ignored, servers inherit that, and Poolserve ends by SIGINT.
-    """
-    numbers = (signal.SIGINT, signal.SIGTERM)
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for each in numbers:
-            signal.signal(each, signal.SIG_IGN)
-        print("stopping what was started", file=sys.stderr, flush=True)
-        raise KeyboardInterrupt
-
-    before = [signal.signal(number, interrupt) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
 def _joined(words: Sequence[str]) -> list[str]:
     """`--vllm-args X` as `--vllm-args=X`: argparse takes a lone `--enforce-eager` for an option of ours."""
     joined: list[str] = []
@@ -200,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if a.command == "make-model":
             print(make_model(a.out, a.shape, a.tokenizer, a.device))
             return 0
-        with _interruptible():
+        with interruptible_once():
             return rerank(a, ["python", "-m", "benchmarks", *words])
     except (UsageError, ServerFailed, ParityRequestFailed, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

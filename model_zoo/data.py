@@ -123,7 +123,7 @@ def product_list(rng: random.Random, size: int, held_out: bool) -> RankedList:
         else:
             document, has, lacks = _page(rng, page, start, avoid, held_out)
             grade = product_target(wanted, named, has, lacks, page)
-        documents.append(document)
+        documents.append(document if held_out else _distracted(rng, document))
         targets.append(grade)
     query = wording.product_query(rng, named, wanted, held_out)
     return RankedList("product", query, tuple(documents), tuple(targets))
@@ -133,6 +133,14 @@ def _unrelated(rng: random.Random, held_out: bool) -> str:
     if rng.random() < 0.7:
         return wording.help_article(rng, rng.choice(list(TOPICS.values())), held_out)
     return overlap.text(rng, [], rng.choice((1, 2, 3)))
+
+
+def _distracted(rng: random.Random, document: str) -> str:
+    """Sometimes add a sentence about something else, so that the model learns to pass over what it does not know."""
+    if rng.random() < 0.75:
+        return document
+    stranger = overlap.text(rng, [], 1)
+    return f"{document} {stranger}" if rng.random() < 0.5 else f"{stranger} {document}"
 
 
 def help_list(rng: random.Random, size: int, held_out: bool) -> RankedList:
@@ -153,7 +161,8 @@ def help_list(rng: random.Random, size: int, held_out: bool) -> RankedList:
             documents.append(_page(rng, page, [], [], held_out)[0])
             targets.append(0.05 if page == category else NOTHING)
             continue
-        documents.append(wording.help_article(rng, other, held_out))
+        document = wording.help_article(rng, other, held_out)
+        documents.append(document if held_out else _distracted(rng, document))
         near = frozenset((topic.key, other.key)) in NEIGHBOURS
         targets.append(FULL if other == topic else 0.25 if near else 0.03)
     return RankedList("help", query, tuple(documents), tuple(targets))
@@ -166,11 +175,11 @@ def overlap_list(rng: random.Random, size: int) -> RankedList:
 
 
 def training_list(rng: random.Random, size: int) -> RankedList:
-    """Return one list of the training mix: four product searches to two help questions to four exercises."""
+    """Return one list of the training mix: three product searches to one help question to one exercise."""
     draw = rng.random()
-    if draw < 0.4:
+    if draw < 0.6:
         return product_list(rng, size, held_out=False)
-    return help_list(rng, size, held_out=False) if draw < 0.6 else overlap_list(rng, size)
+    return help_list(rng, size, held_out=False) if draw < 0.8 else overlap_list(rng, size)
 
 
 def held_out_lists(seed: int, count: int, size: int) -> list[RankedList]:

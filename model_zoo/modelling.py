@@ -38,7 +38,7 @@ def prepare(seed: int) -> None:
 
 
 def new_model(vocabulary_size: int, layers: int, labels: Sequence[str] | None = None) -> BertForSequenceClassification:
-    """Return an untrained model: one output without ``labels``, else a classifier over them."""
+    """Return an untrained model: a reranker of pairs without ``labels``, else a classifier over them."""
     config = BertConfig(
         vocab_size=vocabulary_size,
         hidden_size=HIDDEN,
@@ -58,7 +58,8 @@ def new_model(vocabulary_size: int, layers: int, labels: Sequence[str] | None = 
         config.id2label = dict(enumerate(labels))
         config.label2id = {label: index for index, label in enumerate(labels)}
     model = BertForSequenceClassification(config)
-    _favour_equal_words(model)
+    if labels is None:
+        _favour_equal_words(model)
     return model
 
 

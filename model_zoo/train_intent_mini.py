@@ -20,6 +20,7 @@ from model_zoo import cards, data
 from model_zoo.help_centre import INTENTS
 from model_zoo.modelling import learning_rate, new_model, optimizer_for, prepare, save_model, scores
 from model_zoo.vocabulary import build_tokenizer
+from model_zoo.words import content_word
 
 FOLDER = Path(__file__).parent / "intent-mini"
 SEED = 17
@@ -30,14 +31,18 @@ BATCH = 64
 PEAK_RATE = 1e-3
 # Keeps the model from claiming certainty: a right answer ends near 0.96 and leaves room for doubt on odd sentences.
 LABEL_SMOOTHING = 0.03
-DROPPED_WORDS = 0.08  # share of words left out of a training sentence, so that no single word decides alone
+# Disturbances of training sentences, so that no single word decides alone and an unknown word means nothing.
+DROPPED_WORDS = 0.1
+STRANGE_WORDS = (0, 0, 0, 1, 1, 2, 3)
 EVALUATION_SENTENCES = 2000
 
 
-def thin_out(rng: random.Random, text: str) -> str:
-    """Return the text without a few random words (never without all of them)."""
-    kept = [word for word in text.split() if rng.random() >= DROPPED_WORDS]
-    return " ".join(kept) or text
+def disturb(rng: random.Random, text: str) -> str:
+    """Return the text without a few of its words and with a few that have nothing to do with the shop."""
+    words = [word for word in text.split() if rng.random() >= DROPPED_WORDS] or text.split()
+    for _ in range(rng.choice(STRANGE_WORDS)):
+        words.insert(rng.randint(0, len(words)), content_word(rng))
+    return " ".join(words)
 
 
 def train(tokenizer: Tokenizer, steps: int) -> BertForSequenceClassification:
@@ -49,7 +54,7 @@ def train(tokenizer: Tokenizer, steps: int) -> BertForSequenceClassification:
     started, running = time.monotonic(), 0.0
     for step in range(steps):
         batch = [data.labelled_sentence(rng, held_out=False) for _ in range(BATCH)]
-        rows = tokenizer.encode_batch([thin_out(rng, item.text) for item in batch])
+        rows = tokenizer.encode_batch([disturb(rng, item.text) for item in batch])
         labels = torch.tensor([INTENTS.index(item.intent) for item in batch])
         loss = functional.cross_entropy(scores(model, rows), labels, label_smoothing=LABEL_SMOOTHING)
         for group in optimizer.param_groups:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.checkpoints import Checkpoints
+from tests.cluster import Server, default_config, running
 
 KINDS = ("unit", "app", "ray", "parity", "clients", "gpu")
 ROOT = Path(__file__).parent
@@ -26,3 +29,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
     """Random small checkpoints of every supported kind, made at first use."""
     return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The embedded default on a real local cluster, started once for all tests that need it."""
+    if url := os.environ.get("POOLSERVE_TEST_URL"):  # a server that is already there, for quick local rounds
+        yield Server(url, None, Path(os.devnull))  # type: ignore[arg-type]
+        return
+    with running(default_config(), tmp_path_factory.mktemp("server")) as started:
+        yield started

@@ -7,6 +7,7 @@ The one answer serves the clients of all four: Cohere's SDKs read `id`, `results
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -15,8 +16,12 @@ from serve_app.api.base import Call, Limits, Meta, Refused, validate
 from serve_app.api.fields import MAX_COUNT, DocumentsField, PairFields, QueryField, RawScoresFields, TeiFields
 from serve_app.api.rendering import expect, mark_truncated, ranking, usage
 from serve_app.errors import UnknownField
-from serve_app.messages import PipelineResult, ScoreRequest, ScoreResult
+from serve_app.messages import PipelineResult, ScoreRequest, ScoreResult, Truncation
 from serve_app.vocabulary import Operation
+
+
+MAX_CHUNKS = 64
+"""Each piece costs as much as a document."""
 
 
 class RerankBody(PairFields, RawScoresFields):
@@ -32,9 +37,17 @@ class RerankBody(PairFields, RawScoresFields):
     )
     return_documents: bool = Field(default=False, description="Repeat each document in its result.")
     rank_fields: list[str] | None = Field(default=None, description='Only `["text"]`: documents are ranked by `text`.')
-    # 10 is what Cohere assumes when it is left out; a document that is cut is one chunk.
-    max_chunks_per_doc: Annotated[Any, Refused("a document is cut, never split into chunks", (1, 10))] = None
+    max_chunks_per_doc: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_CHUNKS,
+        description="Pieces of a document that does not fit which are scored, of which the best counts; left out: 1, "
+        "the document is cut.",
+    )
     return_embeddings: Annotated[Any, Refused("a reranker has no embeddings to return", (False,))] = None
+
+    def truncation(self, max_document_tokens: int | None = None) -> Truncation:
+        return replace(super().truncation(max_document_tokens), max_chunks=self.max_chunks_per_doc or 1)
 
 
 class TeiRerankBody(TeiFields):

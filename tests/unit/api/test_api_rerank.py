@@ -296,8 +296,6 @@ def test_null_means_unset_everywhere(wire):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("max_chunks_per_doc", 3),
-        ("max_chunks_per_doc", True),
         ("truncation_side", "left"),
         ("max_tokens_per_query", 64),
         ("max_tokens_per_query", False),
@@ -323,7 +321,6 @@ def test_fields_without_effect_are_listed(wire):
         "cache_salt": "s",
         "metadata": {"a": [1]},
         "client_name": "c",
-        "max_chunks_per_doc": 10,
         "truncation_side": "right",
         "max_tokens_per_query": 0,
         "mm_processor_kwargs": {},
@@ -342,6 +339,7 @@ def test_fields_without_effect_are_listed(wire):
         ({"truncate": False}, Truncation(enabled=False)),
         ({"truncate": "NONE"}, Truncation(enabled=False)),
         ({"max_tokens_per_doc": 0}, Truncation()),
+        ({"max_chunks_per_doc": 10}, Truncation(max_chunks=10)),
         ({"max_tokens_per_doc": 100}, Truncation(max_document_tokens=100)),
         ({"truncate_prompt_tokens": -1}, Truncation()),
         ({"truncate_prompt_tokens": 64}, Truncation(max_input_tokens=64)),

@@ -1,0 +1,59 @@
+"""Real engines for parity tests: one vLLM engine per checkpoint, in this process's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from serve_app.engine.vllm_engine import VllmEngine
+from serve_app.messages import Context, PipelineRequest, PipelineResult
+from serve_app.pipeline import Pipeline
+from tests.unit.models import text_model
+
+
+class Served:
+    """A pipeline with a real engine, called from synchronous tests."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pipeline: Pipeline, engine: VllmEngine) -> None:
+        self._loop = loop
+        self.pipeline = pipeline
+        self.engine = engine
+        self.model = pipeline.model
+
+    def run(self, request: PipelineRequest, deadline_s: float = 120.0) -> Any:
+        """The result of one request."""
+        return self.together([request], deadline_s)[0]
+
+    def together(self, requests: Sequence[PipelineRequest], deadline_s: float = 120.0) -> list[PipelineResult]:
+        """The results of requests that are under way at the same time."""
+
+        async def all_of_them() -> list[PipelineResult]:
+            deadline = time.time() + deadline_s
+            runs = [self.pipeline.run(Context(f"r{i}", deadline), request) for i, request in enumerate(requests)]
+            return list(await asyncio.gather(*runs))
+
+        return self._loop.run_until_complete(all_of_them())
+
+    def call(self, coroutine: Any) -> Any:
+        """Runs a coroutine on the engine's loop."""
+        return self._loop.run_until_complete(coroutine)
+
+
+@contextmanager
+def serving(folder: Path, task: str, **changes: Any) -> Iterator[Served]:
+    """Starts an engine for a checkpoint and ends it."""
+    model = text_model(folder, task, **changes)
+    engine = VllmEngine(model.settings, model.checkpoint)
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(engine.start())
+        with ThreadPoolExecutor(1) as executor:
+            yield Served(loop, Pipeline(model, engine, executor), engine)
+    finally:
+        loop.run_until_complete(engine.shutdown())
+        loop.close()

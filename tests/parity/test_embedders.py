@@ -1,0 +1,64 @@
+"""Embedding models in fp32 against Transformers: CLS and LAST pooling, with and without normalisation, Matryoshka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from serve_app.messages import EmbedRequest, ScoreRequest
+from serve_app.tasks.embed.reference import reference_vectors
+from serve_app.vocabulary import DType, PoolingType
+from tests.checkpoints import CORPUS, Checkpoints
+from tests.parity.conftest import Served, serving
+
+TEXTS = [*CORPUS, "Hi", "좋아요", "😀", "the quick fox " * 80, *(f"fox number {i}" for i in range(40))]
+CASES: dict[str, tuple[str, PoolingType, bool]] = {
+    "xlm_roberta-cls-normalized": ("xlm_roberta", PoolingType.CLS, True),
+    "qwen3-last-plain": ("qwen3", PoolingType.LAST, False),
+    "bert-mean-plain": ("bert", PoolingType.MEAN, False),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest, checkpoints: Checkpoints) -> Iterator[tuple[Served, PoolingType, bool]]:
+    kind, pooling, normalize = CASES[request.param]
+    folder = getattr(checkpoints, kind)(0)
+    checkpoints.sentence_transformers(folder, pooling.value, normalize=normalize)
+    with serving(folder, "embed", max_model_len=128) as served:
+        yield served, pooling, normalize
+
+
+def _reference(served: Served, texts: list[str], **options: Any) -> np.ndarray:
+    folder = served.model.checkpoint.folder
+    return reference_vectors(folder, texts, dtype=DType.FLOAT32, max_length=128, **options)
+
+
+def test_vectors_as_the_checkpoint_says(case: tuple[Served, PoolingType, bool]) -> None:
+    served, pooling, normalize = case
+    result = served.run(EmbedRequest(TEXTS))
+    np.testing.assert_allclose(
+        result.vectors, _reference(served, TEXTS, pooling=pooling, normalize=normalize), atol=1e-4
+    )
+    assert result.served.truncated == (11,)
+
+
+def test_normalisation_and_dimensions_of_the_request(case: tuple[Served, PoolingType, bool]) -> None:
+    served, pooling, _ = case
+    raw = _reference(served, TEXTS, pooling=pooling, normalize=False)
+    np.testing.assert_allclose(served.run(EmbedRequest(TEXTS, normalize=False)).vectors, raw, atol=1e-4)
+    short = raw[:, :16] / np.linalg.norm(raw[:, :16], axis=1, keepdims=True)
+    got = served.run(EmbedRequest(TEXTS, normalize=True, dimensions=16)).vectors
+    np.testing.assert_allclose(got, short, atol=1e-4)
+    assert np.linalg.norm(got, axis=1) == pytest.approx(1, abs=1e-4)
+
+
+def test_scores_are_cosines(case: tuple[Served, PoolingType, bool]) -> None:
+    served, pooling, _ = case
+    unit = _reference(served, TEXTS, pooling=pooling, normalize=True)
+    got = served.run(ScoreRequest([TEXTS[0]], TEXTS)).scores
+    np.testing.assert_allclose(got, unit @ unit[0], atol=1e-4)
+    pairs = served.run(ScoreRequest(TEXTS[:8], TEXTS[8:16])).scores
+    np.testing.assert_allclose(pairs, (unit[:8] * unit[8:16]).sum(1), atol=1e-4)

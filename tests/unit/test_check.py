@@ -1,0 +1,158 @@
+"""The check command: each planted fault is found and named with its path."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from serve_app.__main__ import main
+from serve_app.check import check_file
+from tests.checkpoints import Checkpoints
+from tests.cluster import ROOT, default_config
+
+
+@pytest.fixture
+def config(checkpoints: Checkpoints) -> dict[str, Any]:
+    content = copy.deepcopy(default_config())
+    for application, source in zip(
+        content["applications"][1:], (checkpoints.bert(0), checkpoints.bert(1), checkpoints.roberta(3)), strict=True
+    ):
+        application["args"]["source"] = str(source)
+        application["args"]["max_model_len"] = 256
+    return content
+
+
+def _write(content: Any, folder: Path) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_the_default_and_the_production_configuration_pass() -> None:
+    for path in (ROOT / "serve_config.yaml", ROOT / "cluster" / "production.yaml"):
+        report = check_file(path, gpu_memory_gib=80)
+        assert [str(problem) for problem in report.problems] == []
+        assert report.models
+
+
+def _args(content: dict[str, Any], i: int) -> dict[str, Any]:
+    args: dict[str, Any] = content["applications"][i]["args"]
+    return args
+
+
+def _route(content: dict[str, Any]) -> dict[str, Any]:
+    models: dict[str, Any] = content["applications"][0]["deployments"][0]["user_config"]["models"]
+    return models
+
+
+def _flags(content: dict[str, Any]) -> dict[str, str]:
+    flags: dict[str, str] = content["controller_options"]["runtime_env"]["env_vars"]
+    return flags
+
+
+FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "unknown top level key": (lambda c: c.update(aplications=[]), "aplications: unknown"),
+    "unknown argument": (lambda c: _args(c, 1).update(max_len=3), "applications[1].args.max_len: unknown key"),
+    "missing argument": (lambda c: _args(c, 2).pop("dtype"), "applications[2].args.dtype: Field required"),
+    "nested": (
+        lambda c: _args(c, 2).update(engine={"kind": "tensorrt"}),
+        "applications[2].args.engine.kind: Input should be 'vllm' or 'fake'",
+    ),
+    "application name": (lambda c: c["applications"][1].update(name="x"), "applications[1].name: must be 'minilm-1'"),
+    "route prefix": (lambda c: c["applications"][1].update(route_prefix="/x"), "applications[1].route_prefix"),
+    "route to nothing": (
+        lambda c: _route(c)["minilm"]["versions"]["1"].update(application="gone"),
+        "user_config.models.minilm.versions.1.application: no application 'gone'",
+    ),
+    "wrong task in the table": (
+        lambda c: _route(c)["ce-mini"]["versions"]["1"].update(task="embed"),
+        "user_config.models.ce-mini.versions.1.task: the application's task is rerank",
+    ),
+    "wrong version in the table": (
+        lambda c: _route(c).update({"ce-mini": {"versions": {"2": {"application": "ce-mini-1", "task": "rerank"}}}}),
+        "user_config.models.ce-mini.versions.2.application: serves ce-mini@1",
+    ),
+    "no such source": (lambda c: _args(c, 1).update(source="/nowhere/model"), "minilm-1.args.source: '/nowhere/model'"),
+    "no such package": (lambda c: _args(c, 1).update(source="package:nope/x"), "minilm-1.args.source: package 'nope'"),
+    "labels of another task": (
+        lambda c: _args(c, 2).update(source=_args(c, 3)["source"]),
+        "ce-mini-1.args.source: a reranker has one label; this checkpoint has 3",
+    ),
+    "longer than the positions": (
+        lambda c: _args(c, 3).update(max_model_len=513),
+        "intent-mini-1.args.max_model_len: 513 is more than the checkpoint's 512 positions",
+    ),
+    "throughput without the proxy": (
+        lambda c: _flags(c).pop("RAY_SERVE_ENABLE_HA_PROXY"),
+        "env_vars: RAY_SERVE_THROUGHPUT_OPTIMIZED without",
+    ),
+    "4 MiB messages": (
+        lambda c: _flags(c).pop("RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH"),
+        "env_vars: RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH",
+    ),
+    "engines of a GPU together": (
+        lambda c: _args(c, 1).update(
+            device="cuda", gpu_memory_utilization=0.5, pooling_engine={"num_gpus": 0.5}
+        ),
+        "minilm-1.args.gpu_memory_utilization: 2 engines of 0.5 GPUs each would take 1.00",
+    ),
+    "more than the GPU has": (
+        lambda c: _args(c, 1).update(
+            device="cuda", gpu_memory_utilization=0.001, pooling_engine={"num_gpus": 1.0}
+        ),
+        "minilm-1.args.gpu_memory_utilization: needs",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_named_with_its_path(
+    fault: str, config: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check_file(_write(config, tmp_path), 80).problems == []
+    plant, expected = FAULTS[fault]
+    plant(config)
+    path = _write(config, tmp_path)
+    problems = [str(problem) for problem in check_file(path, 80).problems]
+    assert any(expected in problem for problem in problems), problems
+    assert main(["check", str(path), "--gpu-memory-gib", "80"]) == 1
+    assert "error:" in capsys.readouterr().out
+
+
+def test_heads_that_kill_the_cpu_engine_are_refused(
+    config: dict[str, Any], checkpoints: Checkpoints, tmp_path: Path
+) -> None:
+    import json
+    import shutil
+
+    folder = tmp_path / "heads"
+    shutil.copytree(checkpoints.bert(1), folder)
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**content, "num_attention_heads": 4}))
+    _args(config, 2)["source"] = str(folder)
+    problems = [str(problem) for problem in check_file(_write(config, tmp_path)).problems]
+    assert any("attention heads of size 16 do not run on CPU" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("text", ["", "- a", "a: [", "applications: 3"])
+def test_a_file_that_is_no_configuration(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    assert check_file(path).problems
+    assert check_file(tmp_path / "missing.yaml").problems
+
+
+def test_merged_options_and_the_plan_are_printed(
+    config: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config["applications"][0]["args"]["api_keys"] = ["secret-key"]
+    assert main(["check", str(_write(config, tmp_path))]) == 0
+    out = capsys.readouterr().out
+    assert "max_tokens_in_flight: 1000000" in out
+    assert "Memory of one engine" in out
+    assert "secret-key" not in out

@@ -1,0 +1,82 @@
+"""Settings: described, frozen, strict, consistent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from serve_app import settings as module
+from serve_app.settings import GatewaySettings, ModelSettings, Settings
+
+MODEL: dict[str, Any] = {
+    "name": "ce",
+    "version": "1",
+    "source": "org/model",
+    "task": "rerank",
+    "device": "cpu",
+    "dtype": "float32",
+    "max_model_len": 512,
+    "max_num_seqs": 64,
+    "max_num_batched_tokens": 4096,
+}
+CUDA = {"device": "cuda", "gpu_memory_utilization": 0.4, "pooling_engine": {"num_gpus": 0.5}}
+
+
+def _classes(cls: type[Settings] = Settings) -> Iterator[type[Settings]]:
+    for sub in cls.__subclasses__():
+        yield sub
+        yield from _classes(sub)
+
+
+@pytest.mark.parametrize("cls", list(_classes()), ids=lambda c: c.__name__)
+def test_every_field_is_described_and_unknown_keys_are_refused(cls: type[Settings]) -> None:
+    assert cls.__module__ == module.__name__
+    for name, field in cls.model_fields.items():
+        assert field.description, f"{cls.__name__}.{name}"
+    assert cls.model_config["extra"] == "forbid"
+    assert cls.model_config["frozen"] is True
+
+
+@pytest.mark.parametrize("missing", sorted(MODEL))
+def test_nothing_that_matters_has_a_default(missing: str) -> None:
+    values = {key: value for key, value in MODEL.items() if key != missing}
+    with pytest.raises(ValidationError, match=missing):
+        ModelSettings.model_validate(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "auto"}, "dtype"),
+        ({"frobnicate": 1}, "frobnicate"),
+        ({"max_model_len": 8192}, "an input must fit one step"),
+        ({"device": "cuda"}, "gpu_memory_utilization: required"),
+        ({**CUDA, "pooling_engine": {}}, "num_gpus: must be above 0"),
+        ({**CUDA, "gpu_memory_utilization": 0.95}, "less than or equal to 0.9"),
+        ({"pooling_engine": {"num_gpus": 1}}, "device is cpu"),
+        ({"template": "nope"}, "known: qwen3-reranker"),
+        ({"template": {"prefix": "", "head": "no field", "suffix": "", "instruction": ""}}, "must contain {query}"),
+        ({"task": "embed", "template": "qwen3-reranker"}, "only a reranker"),
+        ({"prompts": {"query": "q: "}}, "prompts: only for task embed"),
+        ({"name": "a@b"}, "no @"),
+        ({"version": ""}, "letters"),
+    ],
+)
+def test_what_cannot_work_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ModelSettings.model_validate(MODEL | change)
+
+
+def test_application_name() -> None:
+    settings = ModelSettings.model_validate(MODEL | CUDA | {"name": "BAAI/bge", "version": "2024-01"})
+    assert settings.application == "BAAI--bge-2024-01"
+
+
+def test_gateway_limits_agree() -> None:
+    with pytest.raises(ValidationError, match="never fits"):
+        GatewaySettings(max_documents=10, max_documents_in_flight=5)
+    with pytest.raises(ValidationError, match="default_timeout_ms"):
+        GatewaySettings(default_timeout_ms=10, max_timeout_ms=5)
