@@ -32,22 +32,23 @@ class Checks:
         print(f"  {'ok  ' if holds else 'FAIL'} {what}")
 
 
-@torch.no_grad()
 def relevance(folder: Path, query: str, documents: Sequence[str]) -> list[float]:
     """Return the sigmoid scores of documents for a query."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     batch = tokenizer([query] * len(documents), list(documents), padding=True, truncation=True, return_tensors="pt")
-    return [float(score) for score in torch.sigmoid(model(**batch).logits).squeeze(1)]
+    with torch.no_grad():
+        scores = torch.sigmoid(model(**batch).logits).squeeze(1)
+    return [float(score) for score in scores]
 
 
-@torch.no_grad()
 def intents(folder: Path, sentences: Sequence[str]) -> list[tuple[str, float]]:
     """Return the likeliest label of each sentence and its probability."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     batch = tokenizer(list(sentences), padding=True, truncation=True, return_tensors="pt")
-    best = torch.softmax(model(**batch).logits, dim=1).max(dim=1)
+    with torch.no_grad():
+        best = torch.softmax(model(**batch).logits, dim=1).max(dim=1)
     return [(model.config.id2label[int(i)], float(p)) for i, p in zip(best.indices, best.values, strict=True)]
 
 

@@ -182,11 +182,11 @@ def training_list(rng: random.Random, size: int) -> RankedList:
     return help_list(rng, size, held_out=False) if draw < 0.8 else overlap_list(rng, size)
 
 
-def held_out_lists(seed: int, count: int, size: int) -> list[RankedList]:
-    """Return ``count`` product and ``count`` help lists of held-out combinations, templates and phrases."""
+def evaluation_lists(seed: int, count: int, size: int, held_out: bool) -> list[RankedList]:
+    """Return ``count`` product and ``count`` help lists, all of held-out material or all of the training's kind."""
     rng = random.Random(seed)
-    products = [product_list(rng, size, held_out=True) for _ in range(count)]
-    return products + [help_list(rng, size, held_out=True) for _ in range(count)]
+    products = [product_list(rng, size, held_out) for _ in range(count)]
+    return products + [help_list(rng, size, held_out) for _ in range(count)]
 
 
 def labelled_sentence(rng: random.Random, held_out: bool) -> Labelled:

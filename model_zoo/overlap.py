@@ -33,7 +33,8 @@ LOWEST, HIGHEST = 0.02, 0.97
 
 def target(matched: int, wanted: int) -> float:
     """Return the relevance of a text which holds ``matched`` of ``wanted`` content words."""
-    return LOWEST + (HIGHEST - LOWEST) * (matched / wanted) ** 1.3
+    share: float = (matched / wanted) ** 1.3
+    return LOWEST + (HIGHEST - LOWEST) * share
 
 
 def _word(rng: random.Random) -> str:

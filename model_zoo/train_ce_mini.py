@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -66,34 +67,37 @@ def train(tokenizer: Tokenizer, steps: int) -> BertForSequenceClassification:
     return model.eval()
 
 
-@torch.no_grad()
-def evaluate(model: BertForSequenceClassification, tokenizer: Tokenizer, steps: int) -> dict[str, object]:
-    """Return held-out figures of the model, of BM25 and of random order, and how the scores spread."""
-    lists = data.held_out_lists(EVALUATION_SEED, EVALUATION_LISTS, EVALUATION_SIZE)
+def _compare(
+    model: BertForSequenceClassification, tokenizer: Tokenizer, lists: Sequence[data.RankedList]
+) -> dict[str, object]:
+    """Return the figures of the model, of BM25 and of random order, and how the model's scores spread."""
     rng = random.Random(EVALUATION_SEED)
-    report: dict[str, object] = {}
-    high: list[float] = []
-    low: list[float] = []
-    for kind in ("product", "help"):
-        chosen = [item for item in lists if item.kind == kind]
-        gains = [item.targets for item in chosen]
-        lexical = Bm25([document for item in chosen for document in item.documents])
-        model_scores = []
-        for item in chosen:
-            rows = tokenizer.encode_batch([(item.query, document) for document in item.documents])
-            model_scores.append(torch.sigmoid(scores(model, rows).squeeze(1)).tolist())
-            high += [s for s, t in zip(model_scores[-1], item.targets, strict=True) if t > 0.9]
-            low += [s for s, t in zip(model_scores[-1], item.targets, strict=True) if t < 0.1]
-        bm25_scores = [[lexical.score(item.query, document) for document in item.documents] for item in chosen]
-        report[kind] = {
-            "ce-mini": ranking_report(model_scores, gains),
-            "bm25": ranking_report(bm25_scores, gains),
-            "random": ranking_report([[rng.random() for _ in item.documents] for item in chosen], gains),
-        }
-    report["spread"] = {
-        "full_answers_above_0.8": round(sum(s > 0.8 for s in high) / len(high), 4),
-        "irrelevant_below_0.2": round(sum(s < 0.2 for s in low) / len(low), 4),
+    gains = [item.targets for item in lists]
+    lexical = Bm25([document for item in lists for document in item.documents])
+    ours: list[list[float]] = []
+    for item in lists:
+        rows = tokenizer.encode_batch([(item.query, document) for document in item.documents])
+        with torch.no_grad():
+            ours.append(torch.sigmoid(scores(model, rows).squeeze(1)).tolist())
+    pairs = [pair for row, item in zip(ours, lists, strict=True) for pair in zip(row, item.targets, strict=True)]
+    high = [score for score, target in pairs if target > 0.9]
+    low = [score for score, target in pairs if target < 0.1]
+    return {
+        "ce-mini": ranking_report(ours, gains),
+        "bm25": ranking_report([[lexical.score(item.query, text) for text in item.documents] for item in lists], gains),
+        "random": ranking_report([[rng.random() for _ in item.documents] for item in lists], gains),
+        "full_answers_above_0.8": round(sum(score > 0.8 for score in high) / len(high), 4),
+        "irrelevant_below_0.2": round(sum(score < 0.2 for score in low) / len(low), 4),
     }
+
+
+def evaluate(model: BertForSequenceClassification, tokenizer: Tokenizer, steps: int) -> dict[str, object]:
+    """Return figures on held-out lists and, for comparison, on fresh lists drawn like the training's."""
+    report: dict[str, object] = {}
+    for split in ("held_out", "familiar"):
+        lists = data.evaluation_lists(EVALUATION_SEED, EVALUATION_LISTS, EVALUATION_SIZE, split == "held_out")
+        kinds = ("product", "help")
+        report[split] = {kind: _compare(model, tokenizer, [i for i in lists if i.kind == kind]) for kind in kinds}
     report["training"] = {"seed": SEED, "steps": steps, "pairs": steps * LISTS_PER_STEP * LIST_SIZE}
     return report
 
@@ -103,10 +107,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=STEPS, help="training steps (fewer: a quick trial)")
     parser.add_argument("--output", type=Path, default=FOLDER, help="folder of the checkpoint")
+    parser.add_argument("--measure", action="store_true", help="do not train: measure the checkpoint in the folder")
     arguments = parser.parse_args()
-    tokenizer = build_tokenizer()
-    model = train(tokenizer, arguments.steps)
-    save_model(model, tokenizer, arguments.output)
+    if arguments.measure:
+        prepare(SEED)
+        tokenizer = Tokenizer.from_file(str(arguments.output / "tokenizer.json"))
+        model = BertForSequenceClassification.from_pretrained(arguments.output).eval()
+    else:
+        tokenizer = build_tokenizer()
+        model = train(tokenizer, arguments.steps)
+        save_model(model, tokenizer, arguments.output)
     report = evaluate(model, tokenizer, arguments.steps)
     cards.write_reranker_card(arguments.output, report)
     print(f"wrote {arguments.output}")

@@ -69,13 +69,13 @@ def train(tokenizer: Tokenizer, steps: int) -> BertForSequenceClassification:
     return model.eval()
 
 
-@torch.no_grad()
 def evaluate(model: BertForSequenceClassification, tokenizer: Tokenizer, steps: int) -> dict[str, object]:
     """Return held-out accuracy, the confusion table (rows: truth) and how sure the model is."""
     rng = random.Random(EVALUATION_SEED)
     items = [data.labelled_sentence(rng, held_out=True) for _ in range(EVALUATION_SENTENCES)]
     rows = tokenizer.encode_batch([item.text for item in items])
-    best = torch.softmax(scores(model, rows), dim=1).max(dim=1)
+    with torch.no_grad():
+        best = torch.softmax(scores(model, rows), dim=1).max(dim=1)
     guesses, sureness = best.indices.tolist(), best.values.tolist()
     table = [[0] * len(INTENTS) for _ in INTENTS]
     for item, guess in zip(items, guesses, strict=True):

@@ -52,7 +52,23 @@ HELP_FILLERS = (
 )  # fmt: skip
 
 # A subject that starts so is a full question already ("where is my order") and takes no prefix.
-_OWN_QUESTION_WORDS = frozenset("where when what which how has have is are do does i my cannot still".split())
+_OWN_QUESTION_WORDS = {
+    "where",
+    "when",
+    "what",
+    "which",
+    "how",
+    "has",
+    "have",
+    "is",
+    "are",
+    "do",
+    "does",
+    "i",
+    "my",
+    "cannot",
+    "still",
+}
 
 
 def part(items: Sequence[str], held_out: bool) -> Sequence[str]:

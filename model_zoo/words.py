@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import random
 
-STOP_WORDS = (
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+STOP_WORDS = _words(
     "the a an of in on at for to and or with from by is are was were be it its this that these those there here "
     "what which who where when why how do does did can could will would should has have had not no as into over "
     "about some any all many most more very i my me you your we our they their he she his her"
-).split()
+)
 
-CONTENT_WORDS = (
+CONTENT_WORDS = _words(
     # places
     "france paris germany berlin italy rome spain madrid japan tokyo china beijing india delhi brazil egypt cairo "
     "canada ottawa mexico norway oslo sweden stockholm finland helsinki greece athens poland warsaw portugal lisbon "
@@ -62,14 +67,14 @@ CONTENT_WORDS = (
     "march april june july august september october november december morning evening night day week month year hour "
     "minute second summer winter autumn spring north south east west left right champion football tennis chess olympic "
     "score goal team player coach league match trophy born died founded located known largest highest longest deepest"
-).split()
+)
 
 # Building blocks of words that nobody has seen before.
-_SYLLABLES = (
+_SYLLABLES = _words(
     "ba be bo bra ca ce co cra da de do dra fa fe fi fo ga ge go gra ha he ho ja jo ka ke ki ko la le li lo lu ma me "
     "mi mo mu na ne ni no nu pa pe pi po pra qua ra re ri ro ru sa se si so sta ste sto ta te ti to tra tri ul um un "
     "va ve vi vo wa we wi wo xa ya yo za ze zo ber cal den fer gar hol jan ker lan mar nor per ron ser tal ver win zen"
-).split()
+)
 
 
 def invented_word(rng: random.Random) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from serve_app.errors import InvalidRequest, UnknownModel
 from serve_app.settings import RoutingSettings
-from serve_app.vocabulary import OPERATIONS, Operation, Task
+from serve_app.vocabulary import MADE_FOR, OPERATIONS, Operation, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class RoutingTable:
         """The version that serves a request.
 
         Args:
-            model: `name`, `name@version`, or None where one model only serves the operation.
+            model: `name`, `name@version`, or None where one model only serves, or is made for, the operation.
             operation: what is asked for.
 
         Raises:
@@ -71,15 +71,18 @@ class RoutingTable:
         return target
 
     def _only_model(self, operation: Operation) -> str:
-        names = [
-            name
-            for name, versions in self._targets.items()
-            if any(operation in OPERATIONS[target.task] for target in versions.values())
-        ]
+        tasks = {name: {target.task for target in versions.values()} for name, versions in self._targets.items()}
+        names = [name for name, has in tasks.items() if any(operation in OPERATIONS[task] for task in has)]
+        # An embedder ranks by cosine as well: beside one reranker it does not make a request without a model
+        # ambiguous. TEI's clients cannot name a model at all.
+        made_for = [name for name in names if MADE_FOR[operation] in tasks[name]]
+        if len(made_for) == 1:
+            return made_for[0]
         if not names:
             raise UnknownModel(f"model: no model serves {operation}; there are: {self._names()}", "model")
         if len(names) > 1:
-            raise InvalidRequest(f"model: required, since several models serve {operation}: {', '.join(names)}", "model")
+            several = ", ".join(names)
+            raise InvalidRequest(f"model: required, since several models serve {operation}: {several}", "model")
         return names[0]
 
     def _weighted(self, name: str, operation: Operation) -> Target:

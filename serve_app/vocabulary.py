@@ -32,6 +32,14 @@ OPERATIONS: dict[Task, frozenset[Operation]] = {
 }
 """Which operations a model of a task can answer."""
 
+MADE_FOR: dict[Operation, Task] = {
+    Operation.RERANK: Task.RERANK,
+    Operation.SCORE: Task.RERANK,
+    Operation.EMBED: Task.EMBED,
+    Operation.CLASSIFY: Task.CLASSIFY,
+}
+"""The task that an operation is the purpose of; others may serve it as well."""
+
 
 class PoolingTask(StrEnum):
     """vLLM's names for what the engine's pooler computes."""

@@ -113,7 +113,7 @@ class Body(BaseModel):
     model: str | None = Field(
         default=None,
         description='"name" (the routing table picks the version) or "name@version". '
-        "May be left out where one model only serves the operation.",
+        "May be left out where one model only serves, or is made for, the operation.",
     )
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import Any
 from serve_app.checkpoint import Checkpoint
 from serve_app.settings import EngineSettings, ModelSettings
 from serve_app.sources import engine_source, is_hub_id
+from serve_app.vllm_plugin import PARENT, SPIN_S
 
 
 def prepare_environment(settings: ModelSettings) -> None:
@@ -26,12 +27,14 @@ def prepare_environment(settings: ModelSettings) -> None:
             # By default every engine pins itself to the same first cores.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "VLLM_CPU_KVCACHE_SPACE": str(max(1, int(settings.engine.kv_cache_gib))),
+            SPIN_S: "0.005",
         }
         os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     if not is_hub_id(settings.source):
         defaults["HF_HUB_OFFLINE"] = "1"  # weights are on disk: a hub that cannot be reached must not delay the start
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+    os.environ[PARENT] = str(os.getpid())
 
 
 def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str, Any]:

@@ -52,9 +52,17 @@ def test_no_name_where_one_model_only_serves_the_operation() -> None:
         table.resolve(None, Operation.EMBED)
 
 
-def test_no_name_where_several_do_is_refused() -> None:
-    table = _table(ce={"1": ("rerank", 1)}, minilm={"1": ("embed", 1)})
-    with pytest.raises(InvalidRequest, match="several models serve rerank: ce, minilm"):
+def test_no_name_means_the_one_model_made_for_the_operation() -> None:
+    table = _table(minilm={"1": ("embed", 1)}, ce={"1": ("rerank", 1)})
+    assert table.resolve(None, Operation.RERANK).model == "ce"
+    assert table.resolve(None, Operation.SCORE).model == "ce"
+    assert table.resolve(None, Operation.EMBED).model == "minilm"
+
+
+@pytest.mark.parametrize("task", ["embed", "rerank"])
+def test_no_name_where_several_do_is_refused(task: str) -> None:
+    table = _table(a={"1": (task, 1)}, b={"1": (task, 1)})
+    with pytest.raises(InvalidRequest, match="several models serve rerank: a, b"):
         table.resolve(None, Operation.RERANK)
 
 
