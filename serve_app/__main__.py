@@ -45,7 +45,15 @@ def print_report(report: Report, console: Console) -> None:
         table = Table("application", "weights", "activations", "cache", "runtime", "needed", "may take", "headroom")
         table.title = "Memory of one engine, GiB"
         for name, plan in report.plans.items():
-            parts = (plan.weights, plan.activations, plan.cache, plan.runtime, plan.needed, plan.available, plan.headroom)
+            parts = (
+                plan.weights,
+                plan.activations,
+                plan.cache,
+                plan.runtime,
+                plan.needed,
+                plan.available,
+                plan.headroom,
+            )
             table.add_row(name, *("?" if part is None else f"{part:.2f}" for part in parts))
         console.print(table)
     for note in report.notes:

@@ -97,10 +97,15 @@ def _check_flags(report: Report, content: Mapping[str, Any]) -> None:
     flags = {str(key): str(value) for key, value in (options.get("env_vars") or {}).items()}
     fast, throughput = flags.get("RAY_SERVE_ENABLE_HA_PROXY") == "1", flags.get("RAY_SERVE_THROUGHPUT_OPTIMIZED") == "1"
     if throughput and not fast:
-        report.add(path, "RAY_SERVE_THROUGHPUT_OPTIMIZED without RAY_SERVE_ENABLE_HA_PROXY leaves a proxy on the head only")
+        report.add(
+            path, "RAY_SERVE_THROUGHPUT_OPTIMIZED without RAY_SERVE_ENABLE_HA_PROXY leaves a proxy on the head only"
+        )
     grpc = throughput or flags.get("RAY_SERVE_USE_GRPC_BY_DEFAULT") == "1"
     if grpc and int(flags.get("RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH", 4 << 20)) < 16 << 20:
-        report.add(path, "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH: messages between replicas are capped at 4 MiB; set 67108864")
+        report.add(
+            path,
+            "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH: messages between replicas are capped at 4 MiB; set 67108864",
+        )
 
 
 def _check_application(report: Report, path: str, application: Any) -> None:
@@ -176,7 +181,9 @@ def _check_model(report: Report, name: str, settings: ModelSettings, gpu_memory_
         report.add(f"{path}.source", str(error).removeprefix("source: "))
         return
     if folder is None or checkpoint is None:
-        report.notes.append(f"{name}: '{settings.source}' is a hub id; limits and memory are checked where it is loaded")
+        report.notes.append(
+            f"{name}: '{settings.source}' is a hub id; limits and memory are checked where it is loaded"
+        )
         return
     _check_limits(report, path, settings, checkpoint)
     parameters = count_parameters(folder)
@@ -194,12 +201,17 @@ def _check_model(report: Report, name: str, settings: ModelSettings, gpu_memory_
 def _check_limits(report: Report, path: str, settings: ModelSettings, checkpoint: Checkpoint) -> None:
     positions = checkpoint.max_positions
     if positions is not None and settings.max_model_len > positions:
-        report.add(f"{path}.max_model_len", f"{settings.max_model_len} is more than the checkpoint's {positions} positions")
+        report.add(
+            f"{path}.max_model_len", f"{settings.max_model_len} is more than the checkpoint's {positions} positions"
+        )
     heads = int(checkpoint.config.get("num_attention_heads", 0))
     if settings.device == "cpu" and heads:
         dim = int(checkpoint.config.get("head_dim") or int(checkpoint.config.get("hidden_size", 0)) // heads)
         if dim not in _CPU_HEAD_DIMS:
-            report.add(f"{path}.source", f"attention heads of size {dim} do not run on CPU; sizes that do: {sorted(_CPU_HEAD_DIMS)}")
+            report.add(
+                f"{path}.source",
+                f"attention heads of size {dim} do not run on CPU; sizes that do: {sorted(_CPU_HEAD_DIMS)}",
+            )
 
 
 def _check_totals(report: Report) -> None:
@@ -211,8 +223,8 @@ def _check_totals(report: Report) -> None:
             if total > 0.9 + 1e-9:
                 report.add(
                     f"{name}.args.gpu_memory_utilization",
-                    f"{engines} engines of {settings.pooling_engine.num_gpus} GPUs each would take {total:.2f} of a GPU; "
-                    "at most 0.90",
+                    f"{engines} engines of {settings.pooling_engine.num_gpus} GPUs each would take {total:.2f} of a GPU"
+                    "; at most 0.90",
                 )
     cpu = {n: p for n, p in report.plans.items() if report.models[n].device == "cpu"}
     needed = sum(plan.needed * report.models[name].pooling_engine.num_replicas for name, plan in cpu.items())

@@ -103,8 +103,8 @@ class Frontend:
                 return Response(status_code=499)
             except Exception:
                 logger.exception("request %s failed", headers["X-Request-Id"])
-                error = InternalError("the request failed; it was logged")
-                return self._error(error, headers, answers_tei(route, body), started)
+                ours = InternalError("the request failed; it was logged")
+                return self._error(ours, headers, answers_tei(route, body), started)
 
         return endpoint
 
@@ -192,6 +192,3 @@ class Frontend:
 
     async def _not_allowed(self, request: Request, error: Exception) -> Response:
         return http.error_response(MethodNotAllowed(f"{request.method} is not allowed here; see /docs"), {})
-
-
-

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
@@ -117,17 +116,15 @@ class Pipeline:
 
 def build_input(model: TextModel, request: PipelineRequest) -> ModelInput:
     """The request's sequences; blocking work for a worker thread."""
-    builder: Callable[..., ModelInput]
     match request:
         case ScoreRequest() if model.settings.task is Task.EMBED:
-            builder = embed_input.build_pair_input
+            return embed_input.build_pair_input(model, request)
         case ScoreRequest():
-            builder = rerank_input.build_input
+            return rerank_input.build_input(model, request)
         case EmbedRequest():
-            builder = embed_input.build_input
+            return embed_input.build_input(model, request)
         case ClassifyRequest():
-            builder = classify_input.build_input
-    return builder(model, request)
+            return classify_input.build_input(model, request)
 
 
 def _batch(context: Context, built: ModelInput) -> EngineBatch:

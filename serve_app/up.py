@@ -148,7 +148,9 @@ def get_ready(port: int) -> dict[str, Any] | None:
 def _failure() -> str | None:
     """The first application that failed, with Ray Serve's reason."""
     command = [sys.executable, "-m", "ray.serve.scripts", "status"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    # A cluster that `serve run` starts asks for Ray's token; the file with it is the user's own.
+    environment = {"RAY_AUTH_MODE": "token", **os.environ}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
     try:
         applications = (yaml.safe_load(result.stdout) or {}).get("applications") or {}
     except yaml.YAMLError:
@@ -164,14 +166,18 @@ def _failure() -> str | None:
 def _announce(report: Report, seconds: float) -> None:
     print(f"everything is ready after {seconds:.0f} s. Try:\n\n  {example(report)}\n")
     base = f"http://127.0.0.1:{report.http_port}"
-    print(f"Routes: {base}/docs   In a second terminal: serve status, serve deploy CONFIG   Ctrl-C ends everything.")
+    print(f"Routes and their fields: {base}/docs")
+    print("In a second terminal: RAY_AUTH_MODE=token serve status, RAY_AUTH_MODE=token serve deploy CONFIG")
+    print("Ctrl-C ends everything.")
     sys.stdout.flush()
 
 
 def example(report: Report) -> str:
     """A curl line that works with this configuration; a reranker if there is one."""
     base = f"http://127.0.0.1:{report.http_port}"
-    models = sorted(report.models.values(), key=lambda m: Operation.RERANK not in OPERATIONS[m.task] or m.task != "rerank")
+    models = sorted(
+        report.models.values(), key=lambda m: Operation.RERANK not in OPERATIONS[m.task] or m.task != "rerank"
+    )
     name = models[0].name
     if Operation.RERANK in OPERATIONS[models[0].task]:
         body = {

@@ -120,7 +120,9 @@ class Checkpoints:
 
     def sentence_transformers(self, folder: Path, pooling: str, *, normalize: bool) -> Path:
         """Adds sentence-transformers' modules to an embedding checkpoint."""
-        modules = [("", "Transformer"), ("1_Pooling", "Pooling")] + ([("2_Normalize", "Normalize")] if normalize else [])
+        modules = [("", "Transformer"), ("1_Pooling", "Pooling")] + (
+            [("2_Normalize", "Normalize")] if normalize else []
+        )
         listing = [
             {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
             for i, (path, kind) in enumerate(modules)

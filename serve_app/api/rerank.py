@@ -19,7 +19,6 @@ from serve_app.errors import UnknownField
 from serve_app.messages import PipelineResult, ScoreRequest, ScoreResult, Truncation
 from serve_app.vocabulary import Operation
 
-
 MAX_CHUNKS = 64
 """Each piece costs as much as a document."""
 

@@ -115,9 +115,7 @@ class VllmEngine:
             raise self._translated(error) from error
         return _matrix(rows), _first_scheduled(states)
 
-    async def _submit(
-        self, batch: EngineBatch, tags: Sequence[int], collectors: list[Any], states: list[Any]
-    ) -> None:
+    async def _submit(self, batch: EngineBatch, tags: Sequence[int], collectors: list[Any], states: list[Any]) -> None:
         prefix = f"{batch.request_id[:64]}-{next(self._ids)}"
         ids, offsets = batch.token_ids, batch.offsets.tolist()
         segments = None if batch.segment_starts is None else batch.segment_starts.tolist()

@@ -96,15 +96,11 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "env_vars: RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH",
     ),
     "engines of a GPU together": (
-        lambda c: _args(c, 1).update(
-            device="cuda", gpu_memory_utilization=0.5, pooling_engine={"num_gpus": 0.5}
-        ),
+        lambda c: _args(c, 1).update(device="cuda", gpu_memory_utilization=0.5, pooling_engine={"num_gpus": 0.5}),
         "minilm-1.args.gpu_memory_utilization: 2 engines of 0.5 GPUs each would take 1.00",
     ),
     "more than the GPU has": (
-        lambda c: _args(c, 1).update(
-            device="cuda", gpu_memory_utilization=0.001, pooling_engine={"num_gpus": 1.0}
-        ),
+        lambda c: _args(c, 1).update(device="cuda", gpu_memory_utilization=0.001, pooling_engine={"num_gpus": 1.0}),
         "minilm-1.args.gpu_memory_utilization: needs",
     ),
 }

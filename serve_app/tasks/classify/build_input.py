@@ -31,9 +31,7 @@ def build_input(model: TextModel, request: ClassifyRequest) -> ModelInput:
     return builder.build()
 
 
-def _add_pairs(
-    builder: InputBuilder, model: TextModel, request: ClassifyRequest, pairs: list[tuple[str, str]]
-) -> None:
+def _add_pairs(builder: InputBuilder, model: TextModel, request: ClassifyRequest, pairs: list[tuple[str, str]]) -> None:
     special = model.tokenizer.pair
     window = model.window(request.truncation)
     texts = [text for pair in pairs for text in pair]

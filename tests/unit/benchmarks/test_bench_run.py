@@ -12,7 +12,23 @@ from aiohttp import web
 
 from benchmarks.cli import main
 
-SMALL = "--concurrency 1 3 --requests 6 --rounds 2 --documents 3 --warmup 4 --parity-requests 5 --seed s".split()
+SMALL = [
+    "--concurrency",
+    "1",
+    "3",
+    "--requests",
+    "6",
+    "--rounds",
+    "2",
+    "--documents",
+    "3",
+    "--warmup",
+    "4",
+    "--parity-requests",
+    "5",
+    "--seed",
+    "s",
+]
 
 
 def run(folder: Path, *words: str) -> tuple[int, dict[str, Any], str]:

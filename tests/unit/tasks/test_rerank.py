@@ -101,11 +101,21 @@ def test_qwen3_prompt_is_the_official_one_and_the_instruction_is_applied(checkpo
     model = text_model(folder, "rerank", template="qwen3-reranker", max_model_len=1024)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     official = (
-        '<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct '
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
         'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
         "<Instruct>: {}\n<Query>: {}\n<Document>: {}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
     )
-    documents = ["Paris is it.", "", " leading", "\nnewline", ".dot", "42", "한국어", "e\u0301", "{query} {instruction}"]
+    documents = [
+        "Paris is it.",
+        "",
+        " leading",
+        "\nnewline",
+        ".dot",
+        "42",
+        "한국어",
+        "e\u0301",
+        "{query} {instruction}",
+    ]
     for instruction in (None, "Find the capital", "uses {query} oddly"):
         request = ScoreRequest(["capital of {instruction} France"], documents, instruction=instruction)
         sequences = _sequences(build_input(model, request))
