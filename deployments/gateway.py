@@ -10,6 +10,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 
 from deployments.handles import ask
+from deployments.ray_headers import ignore_timeout_header
 from serve_app.engine.vllm_options import platform_version
 from serve_app.frontend import Frontend
 from serve_app.messages import Context, PipelineRequest, PipelineResult
@@ -50,6 +51,7 @@ class Gateway:
     """Adds to the front end what Ray Serve asks of a deployment: a constructor, `user_config`, an ASGI app."""
 
     def __init__(self, settings: GatewaySettings) -> None:
+        ignore_timeout_header()
         versions = {"ray": ray.__version__, "vllm": platform_version()}
         self._frontend = Frontend(settings, HandleBackend(), versions)
 

@@ -13,7 +13,7 @@ from tests.cluster import Server, default_config, running
 
 KINDS = ("unit", "app", "ray", "parity", "clients", "gpu")
 ROOT = Path(__file__).parent
-ORDER = {kind: i for i, kind in enumerate(("unit", "app", "parity", "ray", "clients", "gpu"))}
+ORDER = {kind: i for i, kind in enumerate(("unit", "app", "parity", "clients", "ray", "gpu"))}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kind = item.path.relative_to(ROOT).parts[0]
         if kind in KINDS:
             item.add_marker(kind)
-    items.sort(key=lambda item: ORDER.get(item.path.relative_to(ROOT).parts[0], 0))
+    items.sort(key=lambda item: (ORDER.get(item.path.relative_to(ROOT).parts[0], 0), "failures" in item.path.name))
 
 
 @pytest.fixture(scope="session")

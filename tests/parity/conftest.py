@@ -10,10 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from serve_app.engine.vllm_engine import VllmEngine
 from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.pipeline import Pipeline
 from tests.unit.models import text_model
+
+
+def assert_same_order(got: np.ndarray, want: np.ndarray, tie: float = 2e-4) -> None:
+    """Ranking by `got` is ranking by `want`, but for neighbours that `want` itself puts within `tie`."""
+    ranked = want[np.argsort(-got, kind="stable")]
+    best_of_the_rest = np.maximum.accumulate(ranked[::-1])[::-1]
+    assert (best_of_the_rest - ranked <= tie).all()
 
 
 class Served:
