@@ -15,6 +15,7 @@ from serve_app.checkpoint import Checkpoint, read_checkpoint
 from serve_app.memory_plan import GIB, MemoryPlan, count_parameters, plan_memory
 from serve_app.settings import GatewaySettings, ModelSettings, RoutingSettings
 from serve_app.sources import SourceError, local_directory
+from serve_app.tokenization import has_tokenizer
 
 BUILDERS: dict[str, type[BaseModel]] = {
     "serve_app.app:gateway": GatewaySettings,
@@ -185,6 +186,8 @@ def _check_model(report: Report, name: str, settings: ModelSettings, gpu_memory_
             f"{name}: '{settings.source}' is a hub id; limits and memory are checked where it is loaded"
         )
         return
+    if not has_tokenizer(folder):
+        report.add(f"{path}.source", "the checkpoint has no tokenizer")
     _check_limits(report, path, settings, checkpoint)
     parameters = count_parameters(folder)
     if not parameters:

@@ -20,6 +20,8 @@ MAX_CHARS_PER_TOKEN = 64
 MARGIN_TOKENS = 16
 """Tokens at the end of a cut text that the cut may have changed, and that are therefore not used."""
 
+_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
+
 TokenIds = list[int]
 
 
@@ -55,6 +57,9 @@ class TextTokenizer:
     def __init__(self, folder: Path, *, trust_remote_code: bool = False) -> None:
         from transformers import AutoTokenizer
 
+        if not has_tokenizer(folder):
+            # Transformers 5 would make one up from the config, with a vocabulary of special tokens only.
+            raise ValueError("source: the checkpoint has no tokenizer")
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
@@ -123,6 +128,11 @@ class TextTokenizer:
         between = tuple(ids[start + one : second_start])
         typed = bool(encoding.type_ids[second_start])
         return tuple(ids[:start]), between, tuple(ids[end:]), typed
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a checkpoint brings a tokenizer."""
+    return any((folder / name).exists() for name in _FILES)
 
 
 def _head(text: str, chars: int) -> str:

@@ -1,7 +1,7 @@
 """Starts a configuration and stays until Ctrl-C: what `make serve` runs.
 
 Runs `serve run CONFIG` as a child, shows per model when it is ready, and ends everything it started. Asks the gateway's
-`/ready` for progress, and `serve status` for the reason when something fails.
+`/ready` for progress, and Ray's dashboard for the reason when something fails.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import psutil
-import yaml
 
 from serve_app.check import Report, check_file
 from serve_app.vocabulary import OPERATIONS, Operation
@@ -28,6 +28,7 @@ from serve_app.vocabulary import OPERATIONS, Operation
 LOG = Path(".run/serve.log")
 _STATUS_EVERY_S = 10.0
 _STOP_TIMEOUT_S = 40.0
+DASHBOARD_PORT = 8265
 _FAILED = {"DEPLOY_FAILED", "UNHEALTHY"}
 
 
@@ -134,33 +135,39 @@ def _watch(child: subprocess.Popen[bytes], report: Report, timeout_s: float) -> 
 
 def get_ready(port: int) -> dict[str, Any] | None:
     """The gateway's `/ready`, or None while there is no gateway."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    try:
-        connection.request("GET", "/ready")
-        answer = json.loads(connection.getresponse().read())
-        return answer if isinstance(answer, dict) and "models" in answer else None
-    except (OSError, http.client.HTTPException, ValueError):
-        return None
-    finally:
-        connection.close()
+    answer = _get_json(port, "/ready", {})
+    return answer if answer is not None and "models" in answer else None
 
 
 def _failure() -> str | None:
-    """The first application that failed, with Ray Serve's reason."""
-    command = [sys.executable, "-m", "ray.serve.scripts", "status"]
-    # A cluster that `serve run` starts asks for Ray's token; the file with it is the user's own.
-    environment = {"RAY_AUTH_MODE": "token", **os.environ}
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
-    try:
-        applications = (yaml.safe_load(result.stdout) or {}).get("applications") or {}
-    except yaml.YAMLError:
-        return None
-    for name, application in applications.items():
+    """The first application that failed, with Ray Serve's reason; None also while nothing is known."""
+    details = _get_json(DASHBOARD_PORT, "/api/serve/applications/", _token_header())
+    for name, application in ((details or {}).get("applications") or {}).items():
         if application.get("status") in _FAILED:
             reasons = [application.get("message") or ""]
             reasons += [d.get("message") or "" for d in (application.get("deployments") or {}).values()]
             return f"{name}: {application['status']}\n" + "\n".join(filter(None, reasons))[-3000:]
     return None
+
+
+def _token_header() -> dict[str, str]:
+    """Ray's token, which a cluster that `serve run` starts asks for; its file is the user's own."""
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
+    token = os.environ.get("RAY_AUTH_TOKEN") or (path.read_text().strip() if path.exists() else "")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _get_json(port: int, path: str, headers: Mapping[str, str]) -> dict[str, Any] | None:
+    """A JSON object from a server of this machine; None if there is none."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path, headers=dict(headers))
+        answer = json.loads(connection.getresponse().read())
+        return answer if isinstance(answer, dict) else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
 
 
 def _announce(report: Report, seconds: float) -> None:

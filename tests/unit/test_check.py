@@ -152,3 +152,19 @@ def test_merged_options_and_the_plan_are_printed(
     assert "max_tokens_in_flight: 1000000" in out
     assert "Memory of one engine" in out
     assert "secret-key" not in out
+
+
+def test_a_checkpoint_without_a_tokenizer_is_refused(
+    config: dict[str, Any], checkpoints: Checkpoints, tmp_path: Path
+) -> None:
+    import shutil
+
+    from serve_app.tokenization import TextTokenizer
+
+    folder = tmp_path / "bare"
+    shutil.copytree(checkpoints.bert(1), folder, ignore=shutil.ignore_patterns("tokenizer*"))
+    _args(config, 2)["source"] = str(folder)
+    problems = [str(problem) for problem in check_file(_write(config, tmp_path)).problems]
+    assert any("ce-mini-1.args.source: the checkpoint has no tokenizer" in problem for problem in problems)
+    with pytest.raises(ValueError, match="no tokenizer"):
+        TextTokenizer(folder)
