@@ -3,14 +3,20 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 CONFIG ?= serve_config.yaml
+BENCH_ARGS ?= --name cpu-rerank --launch-poolserve benchmarks/cpu_rerank.yaml --launch-vllm model_zoo/ce-mini --model ce-mini \
+  --dtype float32 --max-model-len 512 --max-num-seqs 128 --max-num-batched-tokens 4096 --vllm-args "--enforce-eager" \
+  --reference model_zoo/ce-mini --return-documents poolserve --requests 40 96 192 --warmup 32
 
 .PHONY: serve test check lint typecheck format bench models setup clean
 
 serve: setup            ## start the configuration and stay until Ctrl-C
 	@exec $(BIN)/python -m serve_app up $(CONFIG)
 
+# The first group is processes that start one after the other on one core each, so two files run at a time; the second
+# shares one cluster, which needs the machine for itself.
 test: setup             ## all tests that run without a GPU
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest tests/unit tests/app tests/parity -n 2 --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest tests/clients tests/ray $(PYTEST_ARGS)
 
 check: lint typecheck test ## what CI runs
 

@@ -57,6 +57,7 @@ class Report:
     models: dict[str, ModelSettings] = field(default_factory=dict)
     plans: dict[str, MemoryPlan] = field(default_factory=dict)
     http_port: int = 8000
+    fast_proxy: bool = False
 
     def add(self, path: str, message: str) -> None:
         """Records a problem."""
@@ -97,6 +98,7 @@ def _check_flags(report: Report, content: Mapping[str, Any]) -> None:
     options = (content.get("controller_options") or {}).get("runtime_env") or {}
     flags = {str(key): str(value) for key, value in (options.get("env_vars") or {}).items()}
     fast, throughput = flags.get("RAY_SERVE_ENABLE_HA_PROXY") == "1", flags.get("RAY_SERVE_THROUGHPUT_OPTIMIZED") == "1"
+    report.fast_proxy = fast
     if throughput and not fast:
         report.add(
             path, "RAY_SERVE_THROUGHPUT_OPTIMIZED without RAY_SERVE_ENABLE_HA_PROXY leaves a proxy on the head only"

@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -28,7 +29,9 @@ from serve_app.vocabulary import OPERATIONS, Operation
 LOG = Path(".run/serve.log")
 _STATUS_EVERY_S = 10.0
 _STOP_TIMEOUT_S = 40.0
-DASHBOARD_PORT = 8265
+HAPROXY_PORTS = (8404, 9101)
+"""Ports of its statistics and metrics, which Ray Serve gives HAProxy on every node."""
+_DASHBOARD = re.compile(r"dashboard at .*?127\.0\.0\.1:(\d+)")
 _FAILED = {"DEPLOY_FAILED", "UNHEALTHY"}
 
 
@@ -45,13 +48,14 @@ def bring_up(config: Path, timeout_s: float) -> int:
         for problem in report.problems:
             print(f"error: {problem}", file=sys.stderr)
         return 1
-    if (owner := port_owner(report.http_port)) is not None:
-        print(
-            f"error: port {report.http_port} is taken by {owner}. A HAProxy that `ray stop --force` left behind keeps "
-            "it: end it with `pkill haproxy`.",
-            file=sys.stderr,
-        )
-        return 1
+    for port in (report.http_port, *(HAPROXY_PORTS if report.fast_proxy else ())):
+        if (owner := port_owner(port)) is not None:
+            print(
+                f"error: port {port} is taken by {owner}. Another Ray Serve may be running; or a HAProxy that "
+                "`ray stop --force` left behind: end it with `pkill haproxy`.",
+                file=sys.stderr,
+            )
+            return 1
     # Also when a shell started us in the background, where SIGINT is ignored.
     signal.signal(signal.SIGINT, _stop)
     signal.signal(signal.SIGTERM, _stop)
@@ -141,7 +145,9 @@ def get_ready(port: int) -> dict[str, Any] | None:
 
 def _failure() -> str | None:
     """The first application that failed, with Ray Serve's reason; None also while nothing is known."""
-    details = _get_json(DASHBOARD_PORT, "/api/serve/applications/", _token_header())
+    # Ray takes the next port when 8265 belongs to another cluster; its log says which.
+    found = _DASHBOARD.search(LOG.read_text(errors="replace"))
+    details = _get_json(int(found[1]) if found else 8265, "/api/serve/applications/", _token_header())
     for name, application in ((details or {}).get("applications") or {}).items():
         if application.get("status") in _FAILED:
             reasons = [application.get("message") or ""]

@@ -49,15 +49,19 @@ def test_the_default_proxy_serves_the_same(tmp_path: Path) -> None:
     """Ray's Python proxy instead of HAProxy; engines are fakes, since the way to them is what differs."""
     config = default_config()
     del config["controller_options"]
-    for application in config["applications"][1:]:
-        application["args"]["engine"] = {"kind": "fake"}
+    config["applications"] = [a for a in config["applications"] if a["name"] in {"gateway", "ce-mini-1"}]
+    models = config["applications"][0]["deployments"][0]["user_config"]["models"]
+    config["applications"][0]["deployments"][0]["user_config"]["models"] = {"ce-mini": models["ce-mini"]}
+    config["applications"][1]["args"]["engine"] = {"kind": "fake"}
     with running(config, tmp_path) as server:
         answer = server.post("/v1/rerank", {"model": "ce-mini", "query": "a", "documents": ["b", "c"]})
         assert answer.status_code == 200
         assert len(answer.json()["results"]) == 2
         assert "server-timing" in answer.headers
-        assert server.post("/v1/embeddings", {"model": "minilm", "input": ["a"]}).status_code == 200
-        assert server.post("/v1/classify", BODY).status_code == 200
+        score = server.post("/v1/score", {"text_1": "a", "text_2": ["b", "c"]})
+        assert [row["score"] for row in score.json()["data"]] == [
+            result["relevance_score"] for result in sorted(answer.json()["results"], key=lambda r: r["index"])
+        ]
         for body, status in (({"model": "nope"}, 400), ({"model": "nope", "query": "a", "documents": ["b"]}, 404)):
             response = server.post("/v1/rerank", body)
             assert (response.status_code, "error" in response.json()) == (status, True)
