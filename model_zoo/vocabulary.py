@@ -77,7 +77,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """Write ``tokenizer.json`` and a ``tokenizer_config.json`` that ``AutoTokenizer`` understands."""
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
-        "tokenizer_class": "BertTokenizer",
+        "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": True,
         "model_max_length": MAX_TOKENS,
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],

@@ -8,10 +8,13 @@ truncation of the document to a slice.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tokenizers import Tokenizer
 
 CHARS_PER_TOKEN = 8
 """First guess of the characters that fill one token; English has 4 to 5."""
@@ -21,6 +24,8 @@ MARGIN_TOKENS = 16
 """Tokens at the end of a cut text that the cut may have changed, and that are therefore not used."""
 
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
+_PLAIN_CLASSES = {"PreTrainedTokenizerFast", "TokenizersBackend"}
+"""Classes that add nothing to `tokenizer.json`."""
 
 TokenIds = list[int]
 
@@ -55,15 +60,10 @@ class TextTokenizer:
     """
 
     def __init__(self, folder: Path, *, trust_remote_code: bool = False) -> None:
-        from transformers import AutoTokenizer
-
         if not has_tokenizer(folder):
             # Transformers 5 would make one up from the config, with a vocabulary of special tokens only.
             raise ValueError("source: the checkpoint has no tokenizer")
-        tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is None:
-            raise ValueError("source: the checkpoint has no fast tokenizer (tokenizer.json)")
+        backend = _plain_backend(folder) or _transformers_backend(folder, trust_remote_code)
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
@@ -128,6 +128,37 @@ class TextTokenizer:
         between = tuple(ids[start + one : second_start])
         typed = bool(encoding.type_ids[second_start])
         return tuple(ids[:start]), between, tuple(ids[end:]), typed
+
+
+def _plain_backend(folder: Path) -> Any:
+    """`tokenizer.json` itself, where that is all that Transformers would load; None where it does more.
+
+    Saves importing Transformers and torch, about ten seconds of a core and 400 MB. A tokenizer of a class of its own
+    is rebuilt by Transformers, and one with special tokens or switches beside `tokenizer.json` is changed.
+    """
+    path, config_path = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    if not path.exists() or not config_path.exists():
+        return None
+    config = json.loads(config_path.read_text(encoding="utf-8"))
+    switches = {"add_bos_token", "add_eos_token", "add_prefix_space", "auto_map", "extra_special_tokens"}
+    if config.get("tokenizer_class") not in _PLAIN_CLASSES or switches & config.keys():
+        return None
+    known = {token["content"] for token in json.loads(path.read_text(encoding="utf-8")).get("added_tokens", [])}
+    named = [value for key, value in config.items() if key.endswith("_token") and value is not None]
+    if not all((value["content"] if isinstance(value, dict) else value) in known for value in named):
+        return None
+    return Tokenizer.from_file(str(path))
+
+
+def _transformers_backend(folder: Path, trust_remote_code: bool) -> Any:
+    """The tokenizer as Transformers loads it."""
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ValueError("source: the checkpoint has no fast tokenizer (tokenizer.json)")
+    return backend
 
 
 def has_tokenizer(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from serve_app import tokenization
 from serve_app.tokenization import MARGIN_TOKENS, MAX_CHARS_PER_TOKEN, TextTokenizer
 from tests.checkpoints import CORPUS, Checkpoints
 
@@ -105,3 +107,28 @@ def test_count_says_whether_it_is_exact(checkpoints: Checkpoints) -> None:
     tokenizer = TextTokenizer(checkpoints.bert())
     assert tokenizer.count("the fox") == (len(tokenizer.encode(["the fox"])[0]), True)
     assert tokenizer.count("the fox " * 100, max_chars=80)[1] is False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokenizer_json_alone_is_what_transformers_loads(checkpoints: Checkpoints, kind: str) -> None:
+    folder = getattr(checkpoints, kind)()
+    plain = tokenization._plain_backend(folder)
+    assert plain is not None
+    reference = AutoTokenizer.from_pretrained(folder).backend_tokenizer
+    assert plain.get_vocab() == reference.get_vocab()
+    assert [e.ids for e in plain.encode_batch(CORPUS)] == [e.ids for e in reference.encode_batch(CORPUS)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tokenizer_class": "BertTokenizer"}, {"add_eos_token": True}, {"pad_token": "<new>"}, {"auto_map": {}}],
+    ids=str,
+)
+def test_transformers_loads_what_it_would_change(
+    checkpoints: Checkpoints, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    for file in checkpoints.bert().glob("tokenizer*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | change))
+    assert tokenization._plain_backend(tmp_path) is None
