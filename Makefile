@@ -12,11 +12,8 @@ BENCH_ARGS ?= --name cpu-rerank --launch-poolserve benchmarks/cpu_rerank.yaml --
 serve: setup            ## start the configuration and stay until Ctrl-C
 	@exec $(BIN)/python -m serve_app up $(CONFIG)
 
-# The first group is processes that start one after the other on one core each, so two files run at a time; the second
-# shares one cluster, which needs the machine for itself.
 test: setup             ## all tests that run without a GPU
-	@$(BIN)/python -m pytest tests/unit tests/app tests/parity -n 2 --dist loadfile $(PYTEST_ARGS)
-	@$(BIN)/python -m pytest tests/clients tests/ray $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: lint typecheck test ## what CI runs
 
