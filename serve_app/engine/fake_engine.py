@@ -29,7 +29,6 @@ class FakeEngine:
         self._width = width
         self.delay_s = delay_s
         self.dead = False
-        self.batches = 0
         self.cancelled = 0
         self._running = 0
 
@@ -53,7 +52,6 @@ class FakeEngine:
                 raise
             finally:
                 self._running -= len(batch)
-        self.batches += 1
         width = self._width if batch.task is PoolingTask.CLASSIFY else max(8, self._width)
         values = np.stack([fake_values(s, width) for s in np.split(batch.token_ids, batch.offsets[1:-1])])
         return EngineOutput(values, 0.0, (time.perf_counter() - started) * 1e3)

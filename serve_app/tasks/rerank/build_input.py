@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serve_app.errors import ContextLengthExceeded
@@ -70,7 +71,8 @@ def _frames(model: TextModel, request: ScoreRequest, window: int) -> list[_Frame
         texts = [_head_text(template, request, query) for query in request.queries]
         overhead = 0
     encoded, unread = model.tokenizer.encode_capped(texts, window)
-    frames = [_frame(model, template, ids) for ids in encoded]
+    around = model.tokenizer.encode([template.prefix, template.suffix]) if template is not None else None
+    frames = [_frame(model, around, ids) for ids in encoded]
     for i, frame in enumerate(frames):
         if window - frame.length < 1 or i in unread:
             field = f"{request.query_field}[{i}]" if len(request.queries) > 1 else request.query_field
@@ -91,12 +93,12 @@ def _head_text(template: TemplateSettings, request: ScoreRequest, query: str) ->
     return before.replace("{instruction}", instruction) + query + after.replace("{instruction}", instruction)
 
 
-def _frame(model: TextModel, template: TemplateSettings | None, ids: TokenIds) -> _Frame:
-    tokenizer = model.tokenizer
-    if template is None:
-        special = tokenizer.pair
+def _frame(model: TextModel, around: Sequence[TokenIds] | None, ids: TokenIds) -> _Frame:
+    """`around`: a template's prefix and suffix, tokenized; None: the tokenizer's special tokens."""
+    if around is None:
+        special = model.tokenizer.pair
         head = [*special.before, *ids, *special.between]
         start = len(head) if special.typed and model.checkpoint.has_token_types else None
         return _Frame(head, list(special.after), start)
-    prefix, suffix = tokenizer.encode([template.prefix, template.suffix])
+    prefix, suffix = around
     return _Frame([*prefix, *ids], suffix, None)
