@@ -33,6 +33,8 @@ bench: setup            ## /rerank against `vllm serve` on this machine; see ben
 models: setup           ## train the small models of model_zoo/ again
 	@$(BIN)/python -m model_zoo.train_ce_mini
 	@$(BIN)/python -m model_zoo.train_intent_mini
+	@$(BIN)/python -m model_zoo.train_clip_mini
+	@$(BIN)/python -m model_zoo.train_fusion_mini
 	@$(BIN)/python -m model_zoo.check
 
 setup:                  ## the virtual environment, from the locks

@@ -1,4 +1,4 @@
-"""The command line: `rerank` measures, `make-model` writes a checkpoint to measure with."""
+"""The command line: `rerank` and the image benchmarks measure, `make-model` writes a checkpoint to measure with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks import environment
+from benchmarks import environment, image_cli
 from benchmarks.backends import Backend, UsageError, dtype_name, parse_backend
 from benchmarks.interrupts import interruptible_once
 from benchmarks.launch import VllmOptions, poolserve_backend, vllm_backend
@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True)
     _rerank_options(commands.add_parser("rerank", help="closed-loop load on rerank routes, in alternating rounds"))
+    image_cli.add_commands(commands)
     make = commands.add_parser("make-model", help="write a reranker checkpoint with random weights")
     make.add_argument("--out", type=Path, required=True)
     make.add_argument("--shape", choices=SHAPES, default="0.6b")
@@ -176,7 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(make_model(a.out, a.shape, a.tokenizer, a.device))
             return 0
         with interruptible_once():
-            return rerank(a, ["python", "-m", "benchmarks", *words])
+            command: image_cli.Command = getattr(a, "run", rerank)
+            return command(a, ["python", "-m", "benchmarks", *words])
     except (UsageError, ServerFailed, ParityRequestFailed, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

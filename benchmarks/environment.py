@@ -30,6 +30,10 @@ PACKAGES = [
     "numpy",
     "orjson",
     "aiohttp",
+    "requests",
+    "pillow",
+    "blake3",
+    "safetensors",
     "uvloop",
     "fastapi",
     "starlette",
@@ -49,6 +53,10 @@ SHAPE_KEYS = [
     "intermediate_size",
     "vocab_size",
     "max_position_embeddings",
+    "image_size",
+    "patch_size",
+    "fusion_layers",
+    "fusion_heads",
 ]
 
 
@@ -80,6 +88,11 @@ def gpus() -> list[dict[str, str]]:
     return [{"name": name} for name in (_output(sys.executable, "-c", code) or "").splitlines()]
 
 
+def hardware_threads() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def hardware() -> dict[str, Any]:
     """CPU model and count, memory, GPUs, and how busy the machine was before the run. No host name on purpose."""
     cpu = platform.processor() or platform.machine()
@@ -92,7 +105,7 @@ def hardware() -> dict[str, Any]:
         memory = round(int(Path("/proc/meminfo").read_text().split()[1]) / 2**20, 1)
     return {
         "cpu": cpu,
-        "cpus": len(os.sched_getaffinity(0)),
+        "cpus": hardware_threads(),
         "memory_gib": memory,
         "gpus": gpus(),
         "load_before": round(os.getloadavg()[0], 2),
@@ -108,11 +121,15 @@ def commit(stated: str | None = None) -> dict[str, Any]:
 
 
 def model_shape(folder: Path | None) -> dict[str, Any]:
-    """The parts of a checkpoint's config.json that decide how much work a token is."""
+    """The parts of a checkpoint's config.json that decide how much work a token, or a picture, is."""
     if folder is None or not (folder / "config.json").is_file():
         return {}
-    config = json.loads((folder / "config.json").read_text())
-    return {key: config[key] for key in SHAPE_KEYS if config.get(key) is not None}
+    return _shape(json.loads((folder / "config.json").read_text()))
+
+
+def _shape(config: dict[str, Any]) -> dict[str, Any]:
+    found = {key: config[key] for key in SHAPE_KEYS if config.get(key) is not None}
+    return found | {tower: _shape(config[tower]) for tower in ("text_config", "vision_config") if tower in config}
 
 
 def served_version(origin: str) -> dict[str, Any]:

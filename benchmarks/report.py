@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchmarks.pages import listed, machine, parity_table, table
 from benchmarks.parity import Agreement, verdict
 from benchmarks.rounds import SATURATED, Row
 from benchmarks.stats import Spread, show, spread
@@ -105,7 +106,7 @@ def markdown(result: dict[str, Any], summaries: Sequence[Summary], agreements: S
         f"Median over {result['settings']['rounds']} alternating rounds, smallest and largest in brackets. "
         f"1 query x {result['settings']['documents']} documents a request.",
         "",
-        *_table(
+        *table(
             ["c", "backend", *HEADINGS, f"pairs/s ÷ {baseline}", f"p50 ÷ {baseline}", "errors"],
             (
                 list(map(str, [s.concurrency, s.backend, *s.metrics.values(), s.speedup, s.latency_ratio, s.errors]))
@@ -121,50 +122,30 @@ def markdown(result: dict[str, Any], summaries: Sequence[Summary], agreements: S
             for s in summaries
             for name, v in s.stages.items()
         )
-        lines += [*_table(["c", "backend", "stage", "p50 ms", "p95 ms"], stage_rows), ""]
+        lines += [*table(["c", "backend", "stage", "p50 ms", "p95 ms"], stage_rows), ""]
     if agreements:
-        header = ["backend", "against", "requests", "max abs", "mean abs", "same best", "Spearman", "limit", ""]
-        lines += ["## Parity", "", *_table(header, map(_parity_cells, agreements)), ""]
+        lines += ["## Parity", "", *parity_table(agreements), ""]
     lines += ["## Conditions", "", *_conditions(result, summaries), ""]
     return "\n".join(lines)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield "| " + " | ".join(header) + " |"
-    yield "| " + " | ".join("---" for _ in header) + " |"
-    for cells in rows:
-        yield "| " + " | ".join(cells) + " |"
-
-
-def _parity_cells(a: Agreement) -> list[str]:
-    cells = [a.backend, a.against, str(a.requests), f"{a.max_abs:.1e}", f"{a.mean_abs:.1e}", f"{100 * a.top1:.0f} %"]
-    return [*cells, f"{a.spearman:.5f}", f"{a.threshold:g}", "passed" if a.passed else "FAILED"]
-
-
 def _conditions(result: dict[str, Any], summaries: Sequence[Summary]) -> Iterator[str]:
-    hardware, code = result["hardware"], result["code"]
-    gpus = ", ".join(g["name"] for g in hardware["gpus"]) or "no GPU"
-    yield f"* hardware: {gpus}; {hardware['cpus']} CPUs ({hardware['cpu']}), {hardware['memory_gib']} GiB"
-    yield f"* commit {code['commit'] or 'unknown'}{', with local changes' if code['dirty'] else ''}"
-    yield f"* dtype: {_listed({b['name']: b['dtype'] for b in result['backends']})}"
+    yield from machine(result)
+    yield f"* dtype: {listed({b['name']: b['dtype'] for b in result['backends']})}"
     if result["model"]:
-        yield f"* model: {_listed(result['model'])}"
-    yield f"* pair lengths: {_listed(result['pair_lengths'])}"
-    yield f"* versions: {_listed(result['versions'])}"
+        yield f"* model: {listed(result['model'])}"
+    yield f"* pair lengths: {listed(result['pair_lengths'])}"
+    yield f"* versions: {listed(result['versions'])}"
     if result["reference"]:
-        yield f"* reference: Transformers, {_listed(result['reference'])} pairs"
+        yield f"* reference: Transformers, {listed(result['reference'])} pairs"
     busiest = max((s.client_cpu for s in summaries), default=0.0)
     warning = ", the client may be what was measured" if busiest > SATURATED else ""
     yield f"* load processes: {result['settings']['clients']}, the busiest at {100 * busiest:.0f} % of a core{warning}"
-    yield f"* bytes an answer: {_listed({s.backend: f'{s.answer_bytes:,.0f}' for s in summaries})}"
+    yield f"* bytes an answer: {listed({s.backend: f'{s.answer_bytes:,.0f}' for s in summaries})}"
     yield f"* started by: `{' '.join(result['command'])}`"
     for b in result["backends"]:
         if b["command"]:
             yield f"* {b['name']}: `{' '.join(b['command'])}`"
-
-
-def _listed(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def result_parts(

@@ -11,14 +11,27 @@ from typing import Any
 
 def write(result: dict[str, Any], text: str, folder: Path) -> tuple[Path, Path]:
     """Write `<date>-<name>.json` and `.md`; a number is added rather than an older result overwritten."""
+    return write_at(free_path(result["name"], result["date"], folder), result, text)
+
+
+def free_path(name: str, date: str, folder: Path) -> Path:
+    """The JSON file of a new result, which does not exist yet."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{result['date'][:10]}-{re.sub(r'[^A-Za-z0-9._-]+', '-', result['name'])}"
+    stem = f"{date[:10]}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
     number = 1
     while (data := folder / f"{stem}{f'-{number}' if number > 1 else ''}.json").exists():
         number += 1
-    data.write_text(json.dumps(_finite(result), indent=1, ensure_ascii=False) + "\n")
+    return data
+
+
+def write_at(data: Path, result: dict[str, Any], text: str) -> tuple[Path, Path]:
+    """Write or rewrite a result at a path of `free_path`. Never half: a run that is killed leaves whole files."""
     page = data.with_suffix(".md")
-    page.write_text(text)
+    content = {data: json.dumps(_finite(result), indent=1, ensure_ascii=False) + "\n", page: text}
+    for path, written in content.items():
+        beside = path.with_name(f".{path.name}.part")
+        beside.write_text(written)
+        beside.replace(path)
     return data, page
 
 

@@ -23,7 +23,7 @@ async def ask(handle: DeploymentHandle, method: str, *args: Any, deadline: float
     Args:
         handle: the deployment.
         method: its method's name.
-        args: passed by value.
+        args: passed by value; a reference of `ask_by_reference` is passed on as one.
         deadline: wall-clock seconds at which to give up.
 
     Raises:
@@ -31,6 +31,21 @@ async def ask(handle: DeploymentHandle, method: str, *args: Any, deadline: float
         ReplicaDied: the replica died under the call; it may be repeated elsewhere.
         CancelledError: the caller's own cancellation, passed on to the replica.
     """
+    value, _ = await _ask(handle, method, args, deadline)
+    return value
+
+
+async def ask_by_reference(handle: DeploymentHandle, method: str, *args: Any, deadline: float) -> tuple[Any, Any]:
+    """As `ask`, with the value in Ray's object store.
+
+    Returns:
+        The value, read from the store without a copy on the same node, and a reference to it that can be an argument of
+        another call.
+    """
+    return await _ask(handle.options(_by_reference=True), method, args, deadline)
+
+
+async def _ask(handle: DeploymentHandle, method: str, args: tuple[Any, ...], deadline: float) -> tuple[Any, Any]:
     remaining = deadline - time.time()
     if remaining <= 0:
         raise DeadlineExceeded("the deadline passed before the work began")
@@ -56,4 +71,4 @@ async def ask(handle: DeploymentHandle, method: str, *args: Any, deadline: float
         raise cause if isinstance(cause, PoolserveError) else InternalError("the request failed") from error
     if isinstance(value, PoolserveError):
         raise value
-    return value
+    return value, response

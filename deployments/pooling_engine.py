@@ -1,4 +1,4 @@
-"""PoolingEngine: the inference engine in a replica of its own. Token ids in, numpy float32 out."""
+"""PoolingEngine: the inference engine in a replica of its own. Token ids and pixels in, numpy float32 out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from serve_app.engine.fake_engine import FakeEngine
 from serve_app.engine.protocol import Engine, EngineLoad
 from serve_app.engine.vllm_engine import VllmEngine
 from serve_app.errors import PoolserveError
-from serve_app.messages import EngineBatch, EngineOutput
+from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_metadata
 
@@ -32,16 +32,22 @@ class PoolingEngine:
         self._engine = make_engine(settings)
         await self._engine.start()
 
-    async def run(self, batch: EngineBatch) -> EngineOutput | PoolserveError:
+    async def run(
+        self, batch: EngineBatch, loaded: LoadedImages | None = None
+    ) -> EngineOutput | MissingImages | PoolserveError:
         """See `Engine.run`; our errors are returned, not raised (see handles.py)."""
         try:
-            return await self._engine.run(batch)
+            return await self._engine.run(batch, loaded)
         except PoolserveError as error:
             return error
 
     async def load(self) -> EngineLoad:
         """Work in the engine now; for tests and diagnosis."""
         return self._engine.load()
+
+    async def image_counts(self) -> dict[str, int]:
+        """See `Engine.image_counts`."""
+        return await self._engine.image_counts()
 
     async def check_health(self) -> None:
         """Called by Ray Serve every few seconds; an error takes the replica out and replaces it."""

@@ -130,12 +130,14 @@ at an earlier run's figures, so read this as an indication. Rows are the truth, 
 """
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _write(folder: Path, report: Mapping[str, Any], card: str) -> None:
+def write(folder: Path, report: Mapping[str, Any], card: str) -> None:
+    """Write the figures and the card of a checkpoint."""
     (folder / "metrics.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(card, encoding="utf-8")
     print(json.dumps(report, indent=2))
@@ -161,13 +163,13 @@ def write_reranker_card(folder: Path, report: Mapping[str, Any]) -> None:
         ranked = sorted(zip(relevance(folder, query, documents), documents, strict=True), reverse=True)
         shown += [[query, document, f"{score:.3f}"] for score, document in ranked]
     card = RERANKER_CARD.format(
-        examples=_table(["query", "document", "score"], shown),
-        figures=_table(["lists", "ranker", "nDCG@10", "pairwise accuracy"], figures),
-        spread=_table(["lists", "full answers above 0.8", "irrelevant below 0.2"], spread),
+        examples=table(["query", "document", "score"], shown),
+        figures=table(["lists", "ranker", "nDCG@10", "pairwise accuracy"], figures),
+        spread=table(["lists", "full answers above 0.8", "irrelevant below 0.2"], spread),
         reproducibility=REPRODUCIBILITY,
         **report["training"],
     )
-    _write(folder, report, card)
+    write(folder, report, card)
 
 
 def write_classifier_card(folder: Path, report: Mapping[str, Any]) -> None:
@@ -180,12 +182,12 @@ def write_classifier_card(folder: Path, report: Mapping[str, Any]) -> None:
     confusion = report["confusion"]
     rows = [[f"**{truth}**", *(str(count) for count in counts.values())] for truth, counts in confusion.items()]
     card = CLASSIFIER_CARD.format(
-        examples=_table(["sentence", "label", "probability"], answers),
-        figures=_table(["", *confusion], rows),
+        examples=table(["sentence", "label", "probability"], answers),
+        figures=table(["", *confusion], rows),
         accuracy=report["accuracy"],
         commonest=report["always_the_commonest_label"],
         sure=report["share_with_probability_above_0.8"],
         reproducibility=REPRODUCIBILITY,
         **report["training"],
     )
-    _write(folder, report, card)
+    write(folder, report, card)

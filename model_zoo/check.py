@@ -1,7 +1,7 @@
 """Check that the committed checkpoints behave: ``python -m model_zoo.check``.
 
 Prints every example with its score and exits non-zero when an expectation fails. The models are loaded the way any
-user would load them, through ``AutoTokenizer`` and ``AutoModelForSequenceClassification``.
+user would load them, through the classes of Transformers; the fusion ranker through its reference.
 """
 
 from __future__ import annotations
@@ -10,14 +10,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from PIL import Image
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, CLIPModel, CLIPProcessor
 
 from model_zoo import examples
+from model_zoo.image_models import IMAGE_SIZE, MAX_TOKENS
+from model_zoo.picture_lists import pixels_of
+from model_zoo.pictures import draw, example_scenes
+from serve_app.tasks.image_rank.reference import reference_logits
+from serve_app.vocabulary import DType
 
 HERE = Path(__file__).parent
 HIGH, LOW = 0.8, 0.2
 MAX_BYTES = 6 * 1024 * 1024
+MAX_IMAGE_MODEL_BYTES = 5_000_000
 
 
 class Checks:
@@ -50,6 +58,36 @@ def intents(folder: Path, sentences: Sequence[str]) -> list[tuple[str, float]]:
     with torch.no_grad():
         best = torch.softmax(model(**batch).logits, dim=1).max(dim=1)
     return [(model.config.id2label[int(i)], float(p)) for i, p in zip(best.indices, best.values, strict=True)]
+
+
+def picture_similarities(folder: Path, texts: Sequence[str], pictures: Sequence[Image.Image]) -> list[list[float]]:
+    """Return the cosines of texts (rows) and pictures (columns)."""
+    processor, model = CLIPProcessor.from_pretrained(folder), CLIPModel.from_pretrained(folder).eval()
+    inputs = processor(text=list(texts), images=list(pictures), padding=True, truncation=True, return_tensors="pt")
+    with torch.inference_mode():
+        output = model(**inputs)
+    return [[float(cosine) for cosine in row] for row in output.text_embeds @ output.image_embeds.T]
+
+
+def picture_relevance(folder: Path, texts: Sequence[str], pictures: Sequence[Image.Image]) -> list[list[float]]:
+    """Return the sigmoid scores of pictures (columns) for texts (rows)."""
+    pixels = [pixels_of(picture, IMAGE_SIZE) for picture in pictures]
+    pairs = [(text, picture) for text in texts for picture in pixels]
+    logits = reference_logits(folder, pairs, dtype=DType.FLOAT32, max_length=MAX_TOKENS)
+    scores = 1 / (1 + np.exp(-logits.reshape(len(texts), len(pictures))))
+    return [[float(score) for score in row] for row in scores]
+
+
+def example_similarities(folder: Path) -> dict[str, list[float]]:
+    """Return, for the text of each example, its cosines with all example pictures."""
+    pictures = [draw(scene) for scene in example_scenes().values()]
+    return dict(zip(example_scenes(), picture_similarities(folder, [*example_scenes()], pictures), strict=True))
+
+
+def example_relevance(folder: Path) -> dict[str, list[float]]:
+    """Return, for the text of each example, its scores with all example pictures."""
+    pictures = [draw(scene) for scene in example_scenes().values()]
+    return dict(zip(example_scenes(), picture_relevance(folder, [*example_scenes()], pictures), strict=True))
 
 
 def check_files(checks: Checks, folder: Path) -> None:
@@ -97,6 +135,26 @@ def check_classifier(checks: Checks, folder: Path) -> None:
         checks.expect(label == wanted and probability > HIGH, f"{label} {probability:.3f}  {sentence}")
 
 
+def check_image_files(checks: Checks, folder: Path) -> None:
+    """Check size, special tokens and that a caption's words are known."""
+    print(folder.name)
+    checks.expect(sum(f.stat().st_size for f in folder.iterdir()) <= MAX_IMAGE_MODEL_BYTES, "folder is at most 5 MB")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer("Zwei rote Kreise? Two RED circles, café!")["input_ids"]
+    checks.expect(ids[0] == tokenizer.bos_token_id and ids[-1] == tokenizer.eos_token_id, "texts are framed")
+    checks.expect(tokenizer.unk_token_id not in ids, "Latin letters are never unknown")
+    checks.expect(tokenizer.model_max_length == MAX_TOKENS, f"model_max_length is {MAX_TOKENS}")
+
+
+def check_pictures(checks: Checks, found: dict[str, list[float]]) -> None:
+    """Check that each example picture comes first for its own text."""
+    for place, (text, scores) in enumerate(found.items()):
+        print(f"query: {text}")
+        for score, shown in sorted(zip(scores, found, strict=True), reverse=True)[:3]:
+            print(f"  {score:.3f}  {shown}")
+        checks.expect(scores[place] == max(scores), f"the picture of {text} comes first")
+
+
 def main() -> int:
     """Run all checks; return the exit status."""
     checks = Checks()
@@ -104,6 +162,13 @@ def main() -> int:
     check_reranker(checks, HERE / "ce-mini")
     check_files(checks, HERE / "intent-mini")
     check_classifier(checks, HERE / "intent-mini")
+    check_image_files(checks, HERE / "clip-mini")
+    check_pictures(checks, example_similarities(HERE / "clip-mini"))
+    check_image_files(checks, HERE / "fusion-mini")
+    relevances = example_relevance(HERE / "fusion-mini")
+    check_pictures(checks, relevances)
+    clear = [row[place] > HIGH for place, row in enumerate(relevances.values())]
+    checks.expect(all(clear), "each example picture scores above 0.8 for its own text")
     print("all checks passed" if not checks.failed else f"{checks.failed} checks failed")
     return 1 if checks.failed else 0
 

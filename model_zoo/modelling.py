@@ -28,11 +28,11 @@ SIDE_DIMENSIONS = 16
 SIDE_SIZE = 0.12
 
 
-def prepare(seed: int) -> None:
+def prepare(seed: int, threads: int = THREADS) -> None:
     """Fix every source of chance and the number of threads."""
     random.seed(seed)
     torch.manual_seed(seed)
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs time
 

@@ -9,12 +9,13 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
-from serve_app.settings import GatewaySettings, ModelSettings, RoutingSettings, Settings
+from serve_app.settings import GatewaySettings, ImageLoaderSettings, ModelSettings, RoutingSettings, Settings
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 ROOTS = {
     "Model: `args` of `serve_app.app:model`": ModelSettings,
     "Gateway: `args` of `serve_app.app:gateway`": GatewaySettings,
+    "Images: `args` of `serve_app.app:images`": ImageLoaderSettings,
     "Routing table: `user_config` of the deployment Gateway": RoutingSettings,
 }
 

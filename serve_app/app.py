@@ -1,4 +1,4 @@
-"""The applications: settings in, Ray Serve graph out. `serve_config.yaml` names these two builders."""
+"""The applications: settings in, Ray Serve graph out. `serve_config.yaml` names these three builders."""
 
 # No `from __future__ import annotations`: Ray Serve reads the builders' annotations to validate `args`.
 
@@ -9,9 +9,10 @@ from ray import serve
 from ray.serve import Application
 
 from deployments.gateway import IO_PROCESSOR, Gateway
-from deployments.io_processor import IOProcessor
+from deployments.image_loader import ImageLoader
+from deployments.io_processor import IMAGE_LOADER, IOProcessor
 from deployments.pooling_engine import PoolingEngine
-from serve_app.settings import GatewaySettings, ModelSettings, ReplicaSettings
+from serve_app.settings import GatewaySettings, ImageLoaderSettings, ModelSettings, ReplicaSettings
 
 logger = logging.getLogger("ray.serve")
 
@@ -32,8 +33,17 @@ def gateway(args: GatewaySettings) -> Application:
     return _deployment(Gateway, "Gateway", args.replicas).bind(args)
 
 
+def images(args: ImageLoaderSettings) -> Application:
+    """The images' application, shared by all models that take images. Has no HTTP route."""
+    logger.info("images: %s", args.model_dump_json())
+    return _deployment(ImageLoader, IMAGE_LOADER, args.replicas, graceful_shutdown_timeout_s=5.0).bind(args)
+
+
 def model(args: ModelSettings) -> Application:
-    """One model version's application: IOProcessor → PoolingEngine. Has no HTTP route."""
+    """One model version's application: IOProcessor → PoolingEngine. Has no HTTP route.
+
+    The IOProcessor of a model that takes images calls the images' application as well.
+    """
     logger.info("%s: %s", args.application, args.model_dump_json())
     engine = _deployment(
         PoolingEngine,

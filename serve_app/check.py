@@ -11,14 +11,15 @@ import psutil
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from serve_app.checkpoint import Checkpoint, read_checkpoint
+from serve_app.checkpoint import Checkpoint, ImageFacts, read_checkpoint
 from serve_app.memory_plan import GIB, MemoryPlan, count_parameters, plan_memory
-from serve_app.settings import GatewaySettings, ModelSettings, RoutingSettings
+from serve_app.settings import GatewaySettings, ImageLoaderSettings, ModelSettings, RoutingSettings
 from serve_app.sources import SourceError, local_directory
 from serve_app.tokenization import has_tokenizer
 
 BUILDERS: dict[str, type[BaseModel]] = {
     "serve_app.app:gateway": GatewaySettings,
+    "serve_app.app:images": ImageLoaderSettings,
     "serve_app.app:model": ModelSettings,
 }
 _TOP_LEVEL = {
@@ -55,6 +56,7 @@ class Report:
     gateway: GatewaySettings | None = None
     routing: RoutingSettings | None = None
     models: dict[str, ModelSettings] = field(default_factory=dict)
+    loaders: dict[str, ImageLoaderSettings] = field(default_factory=dict)
     plans: dict[str, MemoryPlan] = field(default_factory=dict)
     http_port: int = 8000
     fast_proxy: bool = False
@@ -128,12 +130,15 @@ def _check_application(report: Report, path: str, application: Any) -> None:
     if isinstance(settings, GatewaySettings):
         report.gateway = settings
         _check_user_config(report, path, application)
+        return
+    name = str(application.get("name"))
+    if application.get("route_prefix", "") is not None:
+        report.add(f"{path}.route_prefix", "must be null: only the gateway has an HTTP route")
+    if isinstance(settings, ImageLoaderSettings):
+        report.loaders[name] = settings
     elif isinstance(settings, ModelSettings):
-        name = str(application.get("name"))
         if name != settings.application:
             report.add(f"{path}.name", f"must be '{settings.application}', made of the model's name and version")
-        if application.get("route_prefix", "") is not None:
-            report.add(f"{path}.route_prefix", "must be null: only the gateway has an HTTP route")
         report.models[name] = settings
 
 
@@ -191,6 +196,8 @@ def _check_model(report: Report, name: str, settings: ModelSettings, gpu_memory_
     if not has_tokenizer(folder):
         report.add(f"{path}.source", "the checkpoint has no tokenizer")
     _check_limits(report, path, settings, checkpoint)
+    if checkpoint.images is not None:
+        _check_images(report, path, settings, checkpoint.images)
     parameters = count_parameters(folder)
     if not parameters:
         report.notes.append(f"{name}: no safetensors weights in the checkpoint; no memory plan")
@@ -209,14 +216,36 @@ def _check_limits(report: Report, path: str, settings: ModelSettings, checkpoint
         report.add(
             f"{path}.max_model_len", f"{settings.max_model_len} is more than the checkpoint's {positions} positions"
         )
-    heads = int(checkpoint.config.get("num_attention_heads", 0))
+    # Of a dual encoder only the text tower uses vLLM's attention with a cache.
+    config = checkpoint.config.get("text_config", {}) if checkpoint.images is not None else checkpoint.config
+    heads = int(config.get("num_attention_heads", 0))
     if settings.device == "cpu" and heads:
-        dim = int(checkpoint.config.get("head_dim") or int(checkpoint.config.get("hidden_size", 0)) // heads)
+        dim = int(config.get("head_dim") or int(config.get("hidden_size", 0)) // heads)
         if dim not in _CPU_HEAD_DIMS:
             report.add(
                 f"{path}.source",
                 f"attention heads of size {dim} do not run on CPU; sizes that do: {sorted(_CPU_HEAD_DIMS)}",
             )
+
+
+def _check_images(report: Report, path: str, settings: ModelSettings, facts: ImageFacts) -> None:
+    if settings.images.loader not in report.loaders:
+        report.add(f"{path}.images.loader", f"no application '{settings.images.loader}' of serve_app.app:images")
+    height, width = facts.spec.output_size
+    pictures = settings.markers_per_sequence
+    needed = 1.25 * pictures * height * width * 3 / GIB
+    if 0 < settings.images.host_cache_gib < needed:
+        report.add(
+            f"{path}.images.host_cache_gib",
+            f"a sequence's {pictures} pictures need {needed:.2f} GiB; 0 turns the cache off",
+        )
+
+
+def _reserved_cpus(report: Report) -> float:
+    gateway = [report.gateway.replicas] if report.gateway is not None else []
+    loaders = [loader.replicas for loader in report.loaders.values()]
+    models = [replicas for m in report.models.values() for replicas in (m.io_processor, m.pooling_engine)]
+    return sum(replicas.num_cpus * replicas.num_replicas for replicas in [*gateway, *loaders, *models])
 
 
 def _check_totals(report: Report) -> None:
@@ -231,6 +260,12 @@ def _check_totals(report: Report) -> None:
                     f"{engines} engines of {settings.pooling_engine.num_gpus} GPUs each would take {total:.2f} of a GPU"
                     "; at most 0.90",
                 )
+    cores, reserved = psutil.cpu_count() or 1, _reserved_cpus(report)
+    if reserved > cores:
+        report.notes.append(
+            f"the replicas reserve {reserved:g} CPUs and this machine has {cores}: on this machine alone, Ray would wait "
+            "for more for ever"
+        )
     cpu = {n: p for n, p in report.plans.items() if report.models[n].device == "cpu"}
     needed = sum(plan.needed * report.models[name].pooling_engine.num_replicas for name, plan in cpu.items())
     total_gib = psutil.virtual_memory().total / GIB

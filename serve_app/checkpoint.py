@@ -6,13 +6,18 @@ Transformers and sentence-transformers would apply them.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from serve_app.media.spec import read_pixel_spec
+from serve_app.messages import PixelSpec
 from serve_app.settings import ModelSettings
+from serve_app.sources import fetch_weights
 from serve_app.vocabulary import Activation, PoolingType, Task
 
 _ST_POOLING = {
@@ -20,6 +25,34 @@ _ST_POOLING = {
     "pooling_mode_mean_tokens": PoolingType.MEAN,
     "pooling_mode_lasttoken": PoolingType.LAST,
 }
+
+
+DUAL_ENCODERS = {"clip": "PoolserveClip", "siglip": "PoolserveSiglip"}
+"""`model_type` of public dual encoders, and our vLLM architecture that serves each."""
+FUSION_RANKER = "fusion_ranker"
+"""`model_type` of fusion rankers (tasks/image_rank)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """How a model takes images.
+
+    Attributes:
+        spec: how it wants its pixels.
+        architecture: vLLM's name of the class that serves it.
+        marker: token id that stands for an image.
+        key: what sets its cache keys apart from other models'.
+        pad_to: tokens to which every text is padded (SigLIP: its pooling is at the last position); None: no padding.
+        logit_scale, logit_bias: dual encoders: a pair's logit is scale x cosine + bias.
+    """
+
+    spec: PixelSpec
+    architecture: str
+    marker: int
+    key: str
+    pad_to: int | None = None
+    logit_scale: float = 1.0
+    logit_bias: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +69,7 @@ class Checkpoint:
         normalize: embedding models: whether the checkpoint's own modules end in unit length.
         pooling: embedding models: how the checkpoint's own modules pool; None if they do not say.
         prompts: embedding models: texts put before inputs, by kind.
+        images: how the model takes images; None: it reads text only.
     """
 
     folder: Path
@@ -47,6 +81,7 @@ class Checkpoint:
     normalize: bool = False
     pooling: PoolingType | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)
+    images: ImageFacts | None = None
 
 
 def read_checkpoint(folder: Path, settings: ModelSettings) -> Checkpoint:
@@ -56,7 +91,11 @@ def read_checkpoint(folder: Path, settings: ModelSettings) -> Checkpoint:
         ValueError: the files contradict the settings, e.g. a classifier without a classification head.
     """
     config = {**_json(folder / "config.json"), **settings.engine.hf_overrides}
-    labels = _labels(config) if settings.task is not Task.EMBED else ()
+    images = _images(folder, config, settings)
+    if settings.task is Task.IMAGE_RANK:
+        labels: tuple[str, ...] = ("relevance",)
+    else:
+        labels = _labels(config) if settings.task is not Task.EMBED else ()
     if settings.task is Task.RERANK and len(labels) != 1 and "classifier_from_token" not in config:
         raise ValueError(f"source: a reranker has one label; this checkpoint has {len(labels)}")
     normalize, pooling = _sentence_transformers(folder) if settings.task is Task.EMBED else (False, None)
@@ -68,11 +107,56 @@ def read_checkpoint(folder: Path, settings: ModelSettings) -> Checkpoint:
         labels=labels if "classifier_from_token" not in config else labels[:1],
         activation=settings.activation or _activation(config, st_config, settings.task, len(labels)),
         has_token_types=config.get("type_vocab_size", 0) > 1,
-        max_positions=_max_positions(config),
-        normalize=settings.normalize if settings.normalize is not None else normalize,
+        max_positions=_max_positions(config.get("text_config", {}) if images else config),
+        normalize=settings.normalize if settings.normalize is not None else (normalize or images is not None),
         pooling=settings.pooling or pooling,
         prompts=prompts if settings.task is Task.EMBED else {},
+        images=images,
     )
+
+
+def _images(folder: Path, config: Mapping[str, Any], settings: ModelSettings) -> ImageFacts | None:
+    kind = str(config.get("model_type", ""))
+    if settings.task is Task.IMAGE_RANK:
+        if kind != FUSION_RANKER:
+            raise ValueError(f"source: task image_rank needs a checkpoint of type {FUSION_RANKER}; this is '{kind}'")
+    elif settings.task is not Task.EMBED or kind not in DUAL_ENCODERS:
+        if kind in {"siglip2", "chinese_clip", "align", "blip"}:
+            raise ValueError(f"source: checkpoints of type '{kind}' are not served; served are {list(DUAL_ENCODERS)}")
+        return None
+    spec = read_pixel_spec(folder, scaled_decoding=settings.images.scaled_decoding)
+    text, size = config.get("text_config") or {}, (config.get("vision_config") or {}).get("image_size", 224)
+    if spec.output_size != (size, size):
+        raise ValueError(f"source: the image processor makes {spec.output_size}, the model takes {(size, size)}")
+    source = f"{settings.source}@{settings.revision}" if settings.revision else settings.source
+    key = hashlib.blake2b(f"{source}|{settings.version}|{spec.fingerprint}".encode(), digest_size=6).hexdigest()
+    if kind == FUSION_RANKER:
+        return ImageFacts(spec, "FusionRanker", int(text.get("eos_token_id", 49407)), key)
+    weights = fetch_weights(settings.source, settings.revision)
+    return ImageFacts(
+        spec,
+        DUAL_ENCODERS[kind],
+        marker=0,
+        key=key,
+        pad_to=int(text.get("max_position_embeddings", 64)) if kind == "siglip" else None,
+        logit_scale=math.exp(read_scalar(weights, "logit_scale")),
+        logit_bias=read_scalar(weights, "logit_bias") if kind == "siglip" else 0.0,
+    )
+
+
+def read_scalar(folder: Path, name: str) -> float:
+    """A tensor of one element out of a folder's safetensors files.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    from safetensors import safe_open
+
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="numpy") as file:
+            if name in file.keys():  # noqa: SIM118  # not a mapping
+                return float(file.get_tensor(name).astype("float64").reshape(()))
+    raise ValueError(f"source: no tensor '{name}' in the checkpoint's safetensors files")
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -93,7 +177,7 @@ def _labels(config: Mapping[str, Any]) -> tuple[str, ...]:
 def _activation(config: Mapping[str, Any], st_config: Mapping[str, Any], task: Task, labels: int) -> Activation:
     """The rule of Transformers' pipelines and of sentence-transformers' CrossEncoder, which vLLM follows as well."""
     if task is Task.EMBED:
-        return Activation.NONE
+        return Activation.SIGMOID if config.get("model_type") == "siglip" else Activation.NONE
     problem = config.get("problem_type")
     if problem == "regression":
         return Activation.NONE

@@ -9,7 +9,8 @@
     │   ├── NotFound                     404 not_found
     │   │   └── UnknownModel             404 model_not_found
     │   ├── MethodNotAllowed             405 method_not_allowed
-    │   └── TooLarge                     413 payload_too_large
+    │   ├── TooLarge                     413 payload_too_large
+    │   └── NoUsableImage                422 media_unreachable, media_forbidden, media_too_large, media_undecodable
     └── ServerError                      we are at fault, or busy
         ├── Overloaded                   429 overloaded
         ├── InternalError                500 internal_error
@@ -25,7 +26,7 @@ constructor argument is also in `args`; a test pickles each class and another fa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 MESSAGE_LIMIT = 450
 """Characters of a message that reach the caller. It stands in a body twice; the body stays under 2 kB."""
@@ -39,7 +40,7 @@ class PoolserveError(Exception):
         param: the request field at fault, e.g. `documents[3]`.
     """
 
-    code: ClassVar[str] = "internal_error"
+    code: str = "internal_error"
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message, param)
@@ -100,6 +101,21 @@ class TooLarge(CallerError):
     """The body, or the number of documents, is over a configured limit."""
 
     code = "payload_too_large"
+
+
+class NoUsableImage(CallerError):
+    """No image of the request, or not the query's, could be used.
+
+    Args:
+        reason: a `vocabulary.MediaErrorCode`; the error's code.
+    """
+
+    code = "media_undecodable"
+
+    def __init__(self, message: str, param: str | None = None, reason: str = "media_undecodable") -> None:
+        super().__init__(message, param)
+        self.args = (message, param, reason)
+        self.code = str(reason)
 
 
 class ServerError(PoolserveError):
@@ -170,6 +186,7 @@ STATUS: dict[type[PoolserveError], Status] = {
     UnknownModel: Status(404, "NOT_FOUND", "not_found_error", "validation"),
     MethodNotAllowed: Status(405, "UNIMPLEMENTED", "invalid_request_error", "validation"),
     TooLarge: Status(413, "RESOURCE_EXHAUSTED", "invalid_request_error", "validation"),
+    NoUsableImage: Status(422, "INVALID_ARGUMENT", "invalid_request_error", "validation"),
     ServerError: Status(500, "INTERNAL", "server_error", "backend"),
     Overloaded: Status(429, "RESOURCE_EXHAUSTED", "overloaded_error", "overloaded"),
     InternalError: Status(500, "INTERNAL", "server_error", "backend"),

@@ -60,7 +60,7 @@ class Frontend:
         self._settings = settings
         self._backend = backend
         self._versions = {"poolserve": __version__, **(versions or {})}
-        self._limits = Limits(max_documents=settings.max_documents)
+        self._limits = Limits(max_documents=settings.max_documents, max_images=settings.max_images)
         self._keys = http.Keys(settings.api_keys)
         self._table = RoutingTable(RoutingSettings())
         self._in_flight: dict[str, int] = {}

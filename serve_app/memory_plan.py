@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from serve_app.settings import ModelSettings
-from serve_app.vocabulary import DType
+from serve_app.vocabulary import DType, Task
 
 GIB = float(2**30)
 BYTES = {DType.FLOAT32: 4, DType.BFLOAT16: 2, DType.FLOAT16: 2}
@@ -23,6 +23,8 @@ CUDA_CONTEXT_GIB = 0.5
 CUDA_GRAPHS_GIB = 0.3
 CPU_PROCESSES_GIB = 2.0
 """Interpreter and libraries of an engine's processes, measured with a model of no size."""
+IMAGES_AT_ONCE = 64
+"""As in `vllm_plugin/models/pixels.py`, which cannot be imported without vLLM."""
 _ENCODERS = ("Bert", "Roberta", "XLMRoberta", "ModernBert", "Electra", "Deberta")
 
 
@@ -33,7 +35,7 @@ class MemoryPlan:
     Attributes:
         weights: parameters in the configured dtype.
         activations: one step of `max_num_batched_tokens`.
-        cache: key/value cache that one full step needs; 0 for encoders.
+        cache: key/value cache that one full step needs (0 for encoders), and images' features on the device.
         runtime: process, context, graphs.
         available: what the engine may take; None if unknown.
     """
@@ -67,15 +69,20 @@ def plan_memory(
         device_gib: memory of the GPU, or of the machine on CPU; None: unknown.
     """
     size = BYTES[settings.dtype]
+    vision = config.get("vision_config") or {}
+    features = _features_gib(settings, config, vision, size) if settings.task is Task.IMAGE_RANK else 0.0
+    config = {**config, **(config.get("text_config") or {})} if vision else config
     hidden = int(config.get("hidden_size", 1024))
     intermediate = int(config.get("intermediate_size", 4 * hidden))
     activations = settings.max_num_batched_tokens * (4 * hidden + 3 * intermediate) * size / GIB
+    if vision:
+        activations = max(activations, _tower_gib(vision, size))
     on_gpu = settings.device == "cuda"
     share = settings.gpu_memory_utilization if on_gpu else 1.0
     return MemoryPlan(
         weights=parameters * size / GIB / settings.engine.tensor_parallel_size,
         activations=activations,
-        cache=_cache_gib(settings, config, size) if on_gpu else settings.engine.kv_cache_gib,
+        cache=features + (_cache_gib(settings, config, size) if on_gpu else settings.engine.kv_cache_gib),
         runtime=(CUDA_CONTEXT_GIB + (0 if settings.engine.enforce_eager else CUDA_GRAPHS_GIB))
         if on_gpu
         else CPU_PROCESSES_GIB,
@@ -93,6 +100,24 @@ def _cache_gib(settings: ModelSettings, config: Mapping[str, Any], size: int) ->
     head_dim = int(config.get("head_dim") or int(config.get("hidden_size", 1024)) // heads)
     layers = int(config.get("num_hidden_layers", 24))
     return settings.max_num_batched_tokens * 2 * layers * kv_heads * head_dim * size / GIB
+
+
+def _patches(vision: Mapping[str, Any]) -> int:
+    return (int(vision.get("image_size", 224)) // int(vision.get("patch_size", 32))) ** 2 + 1
+
+
+def _features_gib(settings: ModelSettings, config: Mapping[str, Any], vision: Mapping[str, Any], size: int) -> float:
+    """Keys and values of the fusion layers: of the images that stay, and of those of one step."""
+    slots = max(settings.images.device_cache, settings.markers_per_sequence) + settings.images_per_step
+    width = int((config.get("text_config") or {}).get("hidden_size", 512))
+    return slots * int(config.get("fusion_layers", 2)) * 2 * _patches(vision) * width * size / GIB
+
+
+def _tower_gib(vision: Mapping[str, Any], size: int) -> float:
+    """Activations of the pictures that a vision tower encodes together."""
+    hidden = int(vision.get("hidden_size", 768))
+    intermediate = int(vision.get("intermediate_size", 4 * hidden))
+    return IMAGES_AT_ONCE * _patches(vision) * (4 * hidden + 3 * intermediate) * size / GIB
 
 
 def count_parameters(folder: Path) -> int:

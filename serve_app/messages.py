@@ -1,22 +1,25 @@
 """What travels between the stages. A request's whole state is in its message and dies with it.
 
 Gateway → IOProcessor: `ScoreRequest`, `EmbedRequest` or `ClassifyRequest`; back come `ScoreResult`, `EmbedResult`,
-`ClassifyResult`. IOProcessor → PoolingEngine: `EngineBatch`; back comes `EngineOutput`. All cross process boundaries
-by value: token ids and scores as flat numpy arrays, which cost half of what lists cost (1.5-3 ms for 500 pairs).
+`ClassifyResult`. IOProcessor → ImageLoader: `LoadRequest`; back comes `LoadedImages`, by reference. IOProcessor →
+PoolingEngine: `EngineBatch`; back comes `EngineOutput`. All but pixels cross process boundaries by value: token ids and
+scores as flat numpy arrays, which cost half of what lists cost (1.5-3 ms for 500 pairs).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from serve_app.vocabulary import PoolingTask
+from serve_app.vocabulary import MediaErrorCode, PoolingTask, Resample
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
+ByteArray = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +57,35 @@ class Truncation:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageRef:
+    """An image as the caller named it: exactly one of both.
+
+    Attributes:
+        url: where it is; any string, not checked yet.
+        data: its bytes, as sent in the request.
+    """
+
+    url: str | None = None
+    data: bytes | None = None
+
+    def __repr__(self) -> str:  # neither URLs nor bytes belong into logs
+        return f"ImageRef({'url' if self.data is None else f'{len(self.data)} bytes'})"
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreRequest:
     """Pairs to score: rerank (one query) and score (one query or as many as documents).
 
     Attributes:
-        queries: one query for all documents, or one per document.
-        documents: at least one.
+        queries: one query for all documents, or one per document; texts or images.
+        documents: at least one; texts or images, as the model's task allows.
         query_field, document_field: the caller's names of both, for error messages (`documents[3] is too long`).
         instruction: replaces the default instruction of an LLM reranker's template.
         raw_scores: logits (cosine for a bi-encoder) instead of activated scores.
     """
 
-    queries: Sequence[str]
-    documents: Sequence[str]
+    queries: Sequence[str | ImageRef]
+    documents: Sequence[str | ImageRef]
     query_field: str = "query"
     document_field: str = "documents"
     instruction: str | None = None
@@ -76,17 +95,17 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class EmbedRequest:
-    """Texts, or ready token ids, to embed.
+    """Texts, ready token ids, or images to embed.
 
     Attributes:
-        inputs: one text each, or one list of token ids each (special tokens included).
+        inputs: one text each, one list of token ids each (special tokens included), or one image each.
         input_field: the caller's name of the field.
         prompt: name of the model's prompt to put before each text (`query`, `document`, …); None: none.
         dimensions: first components kept (Matryoshka); None: all.
         normalize: unit length; None: as the checkpoint says.
     """
 
-    inputs: Sequence[str | Sequence[int]]
+    inputs: Sequence[str | Sequence[int] | ImageRef]
     input_field: str = "input"
     prompt: str | None = None
     dimensions: int | None = None
@@ -113,6 +132,21 @@ PipelineRequest = ScoreRequest | EmbedRequest | ClassifyRequest
 
 
 @dataclass(frozen=True, slots=True)
+class ItemError:
+    """One document or input that has no answer, while the others have theirs.
+
+    Attributes:
+        index: its place in the request's documents or inputs.
+        code: why.
+        message: in the caller's words; names the field, tells nothing of what was found at a URL.
+    """
+
+    index: int
+    code: MediaErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
     """What every result carries, whatever the operation.
 
@@ -121,6 +155,7 @@ class Served:
         prompt_tokens: tokens the engine read, special tokens and templates included.
         truncated: indexes of the inputs that were cut.
         timings: milliseconds by stage name (`serve_app.vocabulary.Stage`).
+        errors: items without an answer, by index; their rows of the result are NaN and never leave the gateway.
     """
 
     model: str
@@ -128,11 +163,12 @@ class Served:
     prompt_tokens: int
     truncated: Sequence[int] = ()
     timings: dict[str, float] = field(default_factory=dict)
+    errors: Sequence[ItemError] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreResult:
-    """scores: float32 [documents], in the order of the request's documents; never NaN."""
+    """scores: float32 [documents], in the order of the request's documents; NaN only where `served.errors` says why."""
 
     scores: FloatArray
     served: Served
@@ -140,7 +176,7 @@ class ScoreResult:
 
 @dataclass(frozen=True, slots=True)
 class EmbedResult:
-    """vectors: float32 [inputs, dimensions]; input_tokens: tokens of each input, int32 [inputs]."""
+    """vectors: float32 [inputs, dimensions]; rows of NaN only where `served.errors` says why."""
 
     vectors: FloatArray
     served: Served
@@ -159,6 +195,107 @@ PipelineResult = ScoreResult | EmbedResult | ClassifyResult
 
 
 @dataclass(frozen=True, slots=True)
+class PixelSpec:
+    """How a model wants its pixels: what its image processor does before it rescales and normalises.
+
+    Attributes:
+        shortest_edge: resize so that the shorter side has this length, keeping the proportions; None: see `size`.
+        size: (height, width) to resize to, proportions given up; None: see `shortest_edge`. One of both is set, or
+            neither, when the model takes pictures as they are.
+        resample: interpolation of the resize.
+        crop: (height, width) cut from the middle after the resize, padded with black where the picture is smaller.
+        scaled_decoding: let libjpeg decode large JPEGs at a half, a quarter or an eighth of their size, never below
+            what the resize needs. Faster; not bit-equal to decoding whole.
+    """
+
+    shortest_edge: int | None
+    size: tuple[int, int] | None
+    resample: Resample
+    crop: tuple[int, int] | None
+    scaled_decoding: bool = True
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """(height, width) of every picture that comes out."""
+        size = self.crop or self.size
+        assert size is not None  # checkpoint.py refuses specifications without a fixed size
+        return size
+
+    @property
+    def fingerprint(self) -> str:
+        """Part of every cache key: pixels made in another way are other pixels."""
+        size = "x".join(map(str, self.size)) if self.size else f"s{self.shortest_edge}"
+        crop = "x".join(map(str, self.crop)) if self.crop else "none"
+        return f"{size}-{self.resample}-{crop}-{'scaled' if self.scaled_decoding else 'whole'}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """Images to fetch, decode and resize.
+
+    Attributes:
+        images: what the caller named, repetitions included.
+        fields: the caller's name of each, for error messages (`documents[3].image`).
+        spec: how the model wants its pixels.
+        deadline: wall-clock seconds after which the work is dropped.
+    """
+
+    images: Sequence[ImageRef]
+    fields: Sequence[str]
+    spec: PixelSpec
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedImages:
+    """The loader's answer, images in the request's order.
+
+    Attributes:
+        hashes: content hash of each image's bytes (BLAKE3, 32 hex digits); "" for a failed one.
+        rows: int32 [images], each image's row in `pixels`; -1 for a failed one. Images of equal content share a row.
+        pixels: uint8 [distinct images, height, width, 3], RGB.
+        errors: the failed ones; `index` is the place in `LoadRequest.images`.
+        fetch_ms, decode_ms: until the last image was fetched; from there until the last was decoded.
+        reference: what stands for the whole answer in a call to another process, where pixels lie in a store that both
+            reach; None: they travel by value.
+    """
+
+    hashes: Sequence[str]
+    rows: IntArray
+    pixels: ByteArray
+    errors: Sequence[ItemError]
+    fetch_ms: float
+    decode_ms: float
+    reference: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineImages:
+    """The images of an `EngineBatch`. Each one's marker is a single token; markers are the last tokens of a sequence.
+
+    The pixels travel beside the batch, in the `LoadedImages` that they came in.
+
+    Attributes:
+        keys: cache key of each distinct image (content hash, model and preprocessing version).
+        rows: int32 [keys], each image's row of pixels; -1: the engine is thought to hold it and it is not sent.
+        members: int32 [markers], index into `keys` of each marker, sequences one behind the other.
+        offsets: int32 [sequences + 1]; the markers of sequence i are `members[offsets[i]:offsets[i + 1]]`.
+    """
+
+    keys: Sequence[str]
+    rows: IntArray
+    members: IntArray
+    offsets: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class MissingImages:
+    """The engine's answer when it does not hold images that were left out: nothing was run, send them."""
+
+    keys: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class EngineBatch:
     """All sequences of one request, ready for the engine.
 
@@ -170,6 +307,8 @@ class EngineBatch:
         segment_starts: int32 [sequences], position at which token type 1 begins in each sequence, for models that
             have token types (BERT); None for all others. Leaving it out for BERT pairs is silently wrong.
         deadline: wall-clock seconds after which the work is dropped.
+        images: the images whose markers are among the tokens; None: there are none.
+        score_per_marker: every marker has a score of its own, instead of every sequence.
     """
 
     request_id: str
@@ -178,6 +317,8 @@ class EngineBatch:
     offsets: IntArray
     segment_starts: IntArray | None
     deadline: float
+    images: EngineImages | None = None
+    score_per_marker: bool = False
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -188,7 +329,8 @@ class EngineOutput:
     """The engine's answer to a batch.
 
     Attributes:
-        values: float32 [sequences, width]: logits (before any activation) or embeddings (before normalisation).
+        values: float32 [sequences, width]: logits (before any activation) or embeddings (before normalisation);
+            [markers, 1] for a batch with `score_per_marker`.
         queue_ms: time from the arrival in the engine to the first forward pass that held one of the sequences.
         engine_ms: time from there to the last output.
     """

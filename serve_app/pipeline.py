@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Protocol
 
-from serve_app.errors import DeadlineExceeded, InvalidRequest
+import numpy as np
+
+from serve_app.errors import DeadlineExceeded, InternalError, InvalidRequest
 from serve_app.messages import (
     ClassifyRequest,
     ClassifyResult,
@@ -16,6 +20,9 @@ from serve_app.messages import (
     EmbedResult,
     EngineBatch,
     EngineOutput,
+    ImageRef,
+    LoadedImages,
+    MissingImages,
     PipelineRequest,
     PipelineResult,
     ScoreRequest,
@@ -26,6 +33,17 @@ from serve_app.tasks.classify import build_input as classify_input
 from serve_app.tasks.classify import postprocess as classify_post
 from serve_app.tasks.embed import build_input as embed_input
 from serve_app.tasks.embed import postprocess as embed_post
+from serve_app.tasks.image_rank import build_input as image_rank_input
+from serve_app.tasks.image_rank import postprocess as image_rank_post
+from serve_app.tasks.images import (
+    ImageStage,
+    Item,
+    LoaderClient,
+    RequestImages,
+    document_errors,
+    image_items,
+    refuse_images,
+)
 from serve_app.tasks.model import ModelInput, TextModel
 from serve_app.tasks.rerank import build_input as rerank_input
 from serve_app.tasks.rerank import postprocess as rerank_post
@@ -35,8 +53,8 @@ from serve_app.vocabulary import OPERATIONS, Operation, Stage, Task
 class EngineClient(Protocol):
     """Whatever runs a batch: the engine itself, or a handle to its replicas."""
 
-    async def run(self, batch: EngineBatch) -> EngineOutput:
-        """Runs all sequences of a request; cancelling the call ends its work."""
+    async def run(self, batch: EngineBatch, loaded: LoadedImages | None = None) -> EngineOutput | MissingImages:
+        """Runs all sequences of a request; cancelling the call ends its work. `loaded`: the pixels of its images."""
         ...
 
 
@@ -47,12 +65,19 @@ class Pipeline:
         model: settings, checkpoint facts, tokenizer.
         engine: runs the batches.
         executor: where tokenizing runs; the event loop must stay free.
+        loader: loads images; None for a model that reads text only.
     """
 
-    def __init__(self, model: TextModel, engine: EngineClient, executor: Executor) -> None:
+    def __init__(
+        self, model: TextModel, engine: EngineClient, executor: Executor, loader: LoaderClient | None = None
+    ) -> None:
         self.model = model
         self._engine = engine
         self._executor = executor
+        self.images: ImageStage | None = None
+        if (facts := model.checkpoint.images) is not None and loader is not None:
+            keeps_vectors = model.settings.task is Task.EMBED
+            self.images = ImageStage(facts, model.settings.images, loader, executor, keeps_vectors=keeps_vectors)
 
     async def run(self, context: Context, request: PipelineRequest) -> PipelineResult:
         """Answers a request.
@@ -62,25 +87,71 @@ class Pipeline:
             ServerError: overload, a dead engine, a passed deadline.
         """
         self._check_task(request)
+        timings: dict[str, float] = {}
+        items = image_items(request)
+        images = await self._resolve(items, context, timings) if items else None
+        built = await self._build(request, images, timings)
+        output = await self._ask(context, built, images, timings)
+        if isinstance(output, MissingImages):
+            # What the engine was thought to hold it has dropped, or another replica was asked: send everything.
+            images = await self._resolve(items, context, timings, send_all=True)
+            built = await self._build(request, images, timings)
+            output = await self._ask(context, built, images, timings)
+            if isinstance(output, MissingImages):
+                raise InternalError("the engine did not take the images")
         started = time.perf_counter()
+        self._remember(items, images, built, output)
+        result = self._result(request, built, output, images, timings)
+        timings[Stage.POST] = (time.perf_counter() - started) * 1e3
+        return result
+
+    async def _resolve(
+        self, items: Sequence[Item], context: Context, timings: dict[str, float], *, send_all: bool = False
+    ) -> RequestImages:
+        if self.images is None:
+            refuse_images(self.model.settings.name, items)
+            raise InternalError("this model takes images, and has no loader for them")
+        images = await self.images.resolve(items, context.deadline, send_all=send_all)
+        if images.loaded is not None:
+            timings[Stage.FETCH] = timings.get(Stage.FETCH, 0.0) + images.loaded.fetch_ms
+            timings[Stage.DECODE] = timings.get(Stage.DECODE, 0.0) + images.loaded.decode_ms
+        return images
+
+    async def _build(
+        self, request: PipelineRequest, images: RequestImages | None, timings: dict[str, float]
+    ) -> ModelInput:
+        started = time.perf_counter()
+        if images is not None:
+            document_errors(request, images)  # nothing is left to rank: say so before the engine is asked
         loop = asyncio.get_running_loop()
-        built = await loop.run_in_executor(self._executor, build_input, self.model, request)
-        tokenized = time.perf_counter()
+        built = await loop.run_in_executor(self._executor, build_input, self.model, request, images)
+        timings[Stage.TOKENIZE] = timings.get(Stage.TOKENIZE, 0.0) + (time.perf_counter() - started) * 1e3
+        return built
+
+    async def _ask(
+        self, context: Context, built: ModelInput, images: RequestImages | None, timings: dict[str, float]
+    ) -> EngineOutput | MissingImages:
         if time.time() >= context.deadline:
             raise DeadlineExceeded("the deadline passed before the engine was asked")
-        output = await self._engine.run(_batch(context, built))
-        answered = time.perf_counter()
-        result = self._result(request, built, output)
-        result.served.timings.update(
-            {
-                Stage.TOKENIZE: (tokenized - started) * 1e3,
-                # Everything on the way to the engine and back that is not its work: handle, router, its own queue.
-                Stage.QUEUE: max(0.0, (answered - tokenized) * 1e3 - output.engine_ms),
-                Stage.ENGINE: output.engine_ms,
-                Stage.POST: (time.perf_counter() - answered) * 1e3,
-            }
-        )
-        return result
+        if len(built.offsets) == 1:  # every image's vector is known
+            return EngineOutput(np.empty((0, 0), dtype=np.float32), 0.0, 0.0)
+        started = time.perf_counter()
+        sends_pixels = built.images is not None and bool((built.images.rows >= 0).any())
+        output = await self._engine.run(_batch(context, built), images.loaded if images and sends_pixels else None)
+        elapsed = (time.perf_counter() - started) * 1e3
+        engine_ms = output.engine_ms if isinstance(output, EngineOutput) else 0.0
+        # Everything on the way to the engine and back that is not its work: handle, router, its own queue.
+        timings[Stage.QUEUE] = timings.get(Stage.QUEUE, 0.0) + max(0.0, elapsed - engine_ms)
+        timings[Stage.ENGINE] = timings.get(Stage.ENGINE, 0.0) + engine_ms
+        return output
+
+    def _remember(
+        self, items: Sequence[Item], images: RequestImages | None, built: ModelInput, output: EngineOutput
+    ) -> None:
+        if self.images is not None and images is not None:
+            self.images.remember_urls(items, images.keys)
+            if self.model.settings.task is Task.EMBED:
+                self.images.remember(embed_post.new_vectors(built, output))
 
     def _check_task(self, request: PipelineRequest) -> None:
         operation = {
@@ -94,35 +165,48 @@ class Pipeline:
                 "model",
             )
 
-    def _result(self, request: PipelineRequest, built: ModelInput, output: EngineOutput) -> PipelineResult:
+    def _result(
+        self,
+        request: PipelineRequest,
+        built: ModelInput,
+        output: EngineOutput,
+        images: RequestImages | None,
+        timings: dict[str, float],
+    ) -> PipelineResult:
+        model = self.model
         served = Served(
-            model=self.model.settings.name,
-            version=self.model.settings.version,
+            model=model.settings.name,
+            version=model.settings.version,
             prompt_tokens=built.prompt_tokens,
             truncated=built.truncated,
-            timings={},
+            timings=timings,
+            errors=document_errors(request, images) if images is not None else (),
         )
         match request:
-            case ScoreRequest() if self.model.settings.task is Task.EMBED:
-                return ScoreResult(embed_post.cosine_scores(request, built, output), served)
+            case ScoreRequest() if model.settings.task is Task.EMBED:
+                return ScoreResult(embed_post.pair_scores(model, request, built, output, images), served)
+            case ScoreRequest() if model.settings.task is Task.IMAGE_RANK:
+                return ScoreResult(image_rank_post.postprocess(model, request, built, output), served)
             case ScoreRequest():
-                return ScoreResult(rerank_post.postprocess(self.model, request, built, output), served)
+                return ScoreResult(rerank_post.postprocess(model, request, built, output), served)
             case EmbedRequest():
-                return EmbedResult(embed_post.postprocess(self.model, request, built, output), served)
+                return EmbedResult(embed_post.postprocess(model, request, built, output, images), served)
             case ClassifyRequest():
-                scores = classify_post.postprocess(self.model, request, built, output)
-                return ClassifyResult(scores, self.model.checkpoint.labels, served)
+                scores = classify_post.postprocess(model, request, built, output)
+                return ClassifyResult(scores, model.checkpoint.labels, served)
 
 
-def build_input(model: TextModel, request: PipelineRequest) -> ModelInput:
+def build_input(model: TextModel, request: PipelineRequest, images: RequestImages | None = None) -> ModelInput:
     """The request's sequences; blocking work for a worker thread."""
     match request:
         case ScoreRequest() if model.settings.task is Task.EMBED:
-            return embed_input.build_pair_input(model, request)
+            return embed_input.build_pair_input(model, request, images)
+        case ScoreRequest() if model.settings.task is Task.IMAGE_RANK:
+            return image_rank_input.build_input(model, request, images)
         case ScoreRequest():
             return rerank_input.build_input(model, request)
         case EmbedRequest():
-            return embed_input.build_input(model, request)
+            return embed_input.build_input(model, request, images)
         case ClassifyRequest():
             return classify_input.build_input(model, request)
 
@@ -135,7 +219,15 @@ def _batch(context: Context, built: ModelInput) -> EngineBatch:
         offsets=built.offsets,
         segment_starts=built.segment_starts,
         deadline=context.deadline,
+        images=built.images,
+        score_per_marker=built.marker_owners is not None,
     )
+
+
+CANARY_PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAIAQAAAADsdIMmAAAADUlEQVR42mP4z8SADAEPcQEOdvOI0AAAAABJRU5ErkJggg=="
+)
+"""A white PNG of 8 x 8 pixels."""
 
 
 def canary_request(task: Task) -> PipelineRequest:
@@ -145,5 +237,7 @@ def canary_request(task: Task) -> PipelineRequest:
             return ScoreRequest(["ready"], ["ready"])
         case Task.EMBED:
             return EmbedRequest(["ready"])
+        case Task.IMAGE_RANK:
+            return ScoreRequest(["ready"], [ImageRef(data=CANARY_PICTURE)])
         case Task.CLASSIFY:
             return ClassifyRequest(["ready"])

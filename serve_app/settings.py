@@ -6,6 +6,7 @@ model. Unknown keys are refused, and no dtype or limit is implicit.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Any, Literal, Self
 
@@ -115,6 +116,39 @@ class EngineSettings(Settings):
     )
 
 
+class ImageSettings(Settings):
+    """How a model that takes images gets them."""
+
+    loader: str = Field(default="images", description="Ray Serve application of the ImageLoader.")
+    scaled_decoding: bool = Field(
+        default=True,
+        description="Let libjpeg decode large JPEGs at a fraction of their size before the resize: up to four times "
+        "as fast, scores differ slightly from decoding whole (docs/images.md says by how much).",
+    )
+    vector_cache: int = Field(
+        default=50_000,
+        ge=0,
+        description="Dual encoders: image vectors that an IOProcessor replica keeps, by content hash.",
+    )
+    url_ttl_s: float = Field(
+        default=600.0, ge=0, description="Seconds for which an IOProcessor takes a URL to hold the image it held."
+    )
+    device_cache: int = Field(
+        default=1_024, ge=1, description="Fusion rankers: images whose features stay on the engine's device."
+    )
+    host_cache_gib: float = Field(
+        default=1.0, ge=0, description="GiB of pixels that the engine keeps, so that an image is not sent again."
+    )
+    mode: Literal["query", "pair"] = Field(
+        default="query",
+        description="Fusion rankers: `query` puts a query and up to `images_per_sequence` images into one sequence; "
+        "`pair` makes a sequence per image, and allows chunked prefill and prefix caching.",
+    )
+    images_per_sequence: int = Field(
+        default=128, ge=1, description="Fusion rankers in mode `query`: images of one sequence."
+    )
+
+
 class TemplateSettings(Settings):
     """The prompt of an LLM reranker, in four pieces: prefix, head, document, suffix.
 
@@ -161,7 +195,7 @@ class ModelSettings(Settings):
         "for weights that a Python package ships."
     )
     revision: str | None = Field(default=None, description="Hub revision (commit, tag or branch).")
-    task: Task = Field(description="What the model was trained for: rerank, embed or classify.")
+    task: Task = Field(description="What the model was trained for: rerank, embed, image_rank or classify.")
     device: Literal["cpu", "cuda"] = Field(description="Where the engine runs.")
     dtype: DType = Field(description="Number format of weights and activations.")
     max_model_len: int = Field(ge=2, description="Tokens of one input, special tokens included.")
@@ -188,6 +222,9 @@ class ModelSettings(Settings):
     )
     activation: Activation | None = Field(
         default=None, description="What turns logits into scores; None: as the checkpoint says."
+    )
+    images: ImageSettings = Field(
+        default_factory=ImageSettings, description="Models that take images: how they get them."
     )
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How vLLM runs the model.")
     admission: AdmissionSettings = Field(
@@ -249,9 +286,73 @@ class ModelSettings(Settings):
         return f"{self.name.replace('/', '--')}-{self.version}"
 
     @property
+    def markers_per_sequence(self) -> int:
+        """Images of one sequence at most."""
+        return self.images.images_per_sequence if self.task is Task.IMAGE_RANK and self.images.mode == "query" else 1
+
+    @property
+    def images_per_step(self) -> int:
+        """New images that one step of the engine encodes at most; a sequence's must fit."""
+        return max(self.markers_per_sequence, 64)
+
+    @property
     def resolved_template(self) -> TemplateSettings | None:
         """The template itself, looked up if the configuration names it."""
         return TEMPLATES[self.template] if isinstance(self.template, str) else self.template
+
+
+class ImageLoaderSettings(Settings):
+    """The `args` of the images' application, whose ImageLoader all models share. Limits are per replica."""
+
+    allow_urls: bool = Field(default=True, description="Fetch images by URL; false: only bytes in the request.")
+    allow_hosts: tuple[str, ...] = Field(
+        default=(),
+        description="Host names that may have private addresses, e.g. an image store in the cluster; `*.example.org` "
+        "matches names below it. Others need a public address.",
+    )
+    allow_networks: tuple[str, ...] = Field(
+        default=(), description="Networks in CIDR form (`10.1.0.0/16`) whose addresses count as public."
+    )
+    allow_ports: tuple[int, ...] = Field(default=(80, 443), description="Ports that a URL may name; empty: any.")
+    max_redirects: int = Field(default=3, ge=0, le=10, description="Redirects followed per image; each is checked.")
+    timeout_ms: int = Field(
+        default=1_500, ge=1, description="Milliseconds for one image from the look-up of its name to its last byte."
+    )
+    connections: int = Field(default=100, ge=1, description="Connections in all.")
+    connections_per_host: int = Field(default=32, ge=1, description="Connections to one host.")
+    max_image_mib: float = Field(default=10.0, gt=0, description="MiB of one image as it is sent or fetched.")
+    max_image_pixels: int = Field(
+        default=50_000_000, ge=1, description="Pixels of one image; read from its header before it is decoded."
+    )
+    max_pixels_in_flight: int = Field(
+        default=100_000_000,
+        ge=1,
+        description="Pixels being decoded at the same time; others wait. About 4 bytes of memory each.",
+    )
+    max_mib_in_flight: float = Field(
+        default=256.0, gt=0, description="MiB of fetched and not yet decoded images; further fetches wait."
+    )
+    cache_mib: float = Field(default=256.0, ge=0, description="MiB of decoded pictures kept; 0: none.")
+    cache_ttl_s: float = Field(
+        default=600.0, gt=0, description="Seconds for which a URL is taken to hold the same image."
+    )
+    user_agent: str = Field(default="poolserve", description="`User-Agent` of fetches.")
+    replicas: ReplicaSettings = Field(default_factory=ReplicaSettings, description="Replicas of the ImageLoader.")
+
+    @field_validator("allow_networks")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for network in value:
+            ipaddress.ip_network(network)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.max_image_pixels > self.max_pixels_in_flight:
+            raise ValueError("max_pixels_in_flight: less than max_image_pixels, so the largest image never fits")
+        if self.max_image_mib > self.max_mib_in_flight:
+            raise ValueError("max_mib_in_flight: less than max_image_mib, so the largest image never fits")
+        return self
 
 
 class GatewaySettings(Settings):
@@ -259,6 +360,7 @@ class GatewaySettings(Settings):
 
     max_body_mib: float = Field(default=16.0, gt=0, description="MiB of a request's body; checked while reading.")
     max_documents: int = Field(default=1_000, ge=1, description="Documents, or inputs, of one request.")
+    max_images: int = Field(default=200, ge=0, description="Images of one request; 0: none are taken.")
     max_documents_in_flight: int = Field(
         default=4_000,
         ge=1,

@@ -49,6 +49,10 @@ def fetch_metadata(source: str, revision: str | None = None) -> Path:
     Raises:
         SourceError: nothing there, or the hub cannot be reached.
     """
+    return _fetch(source, revision, HUB_METADATA)
+
+
+def _fetch(source: str, revision: str | None, patterns: list[str]) -> Path:
     folder = local_directory(source)
     if folder is not None:
         return folder
@@ -56,7 +60,7 @@ def fetch_metadata(source: str, revision: str | None = None) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(source, revision=revision, allow_patterns=HUB_METADATA))
+        return Path(snapshot_download(source, revision=revision, allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise SourceError(f"hub id '{source}' cannot be fetched: {type(error).__name__}") from error
 
@@ -65,3 +69,12 @@ def engine_source(source: str) -> str:
     """What vLLM is given: a folder where there is one, else the hub id."""
     folder = local_directory(source)
     return str(folder) if folder is not None else source
+
+
+def fetch_weights(source: str, revision: str | None = None) -> Path:
+    """A folder with the checkpoint's safetensors files; downloads those of a hub id, which the engine needs as well.
+
+    Raises:
+        SourceError: nothing there, or the hub cannot be reached.
+    """
+    return _fetch(source, revision, ["*.safetensors"])

@@ -67,6 +67,7 @@ class TextTokenizer:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
+        self._folder = folder
         self.vocab_size = int(backend.get_vocab_size(with_added_tokens=True))
         self.single = self._probe_single()
         self.pair = self._probe_pair()
@@ -97,6 +98,20 @@ class TextTokenizer:
                 result[i] = ids
             long = [i for i in long if i not in short or len(texts[i]) > chars]
         return result, frozenset(long)
+
+    def pad_id(self) -> int:
+        """Token id that fills a text up, for models that want texts of one length.
+
+        Raises:
+            ValueError: the tokenizer has none.
+        """
+        path = self._folder / "tokenizer_config.json"
+        token = json.loads(path.read_text(encoding="utf-8")).get("pad_token") if path.exists() else None
+        content = token["content"] if isinstance(token, dict) else token
+        found = self._backend.token_to_id(content) if content is not None else None
+        if found is None:
+            raise ValueError("source: the tokenizer has no padding token")
+        return int(found)
 
     def count(self, text: str, max_chars: int = 100_000) -> tuple[int, bool]:
         """(tokens of `text`, whether that is exact); beyond `max_chars` characters only a lower bound."""
@@ -157,8 +172,49 @@ def _transformers_backend(folder: Path, trust_remote_code: bool) -> Any:
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
+        if type(tokenizer).__name__ == "SiglipTokenizer":  # public SigLIP checkpoints have nothing faster
+            return _PythonBackend(tokenizer)
         raise ValueError("source: the checkpoint has no fast tokenizer (tokenizer.json)")
     return backend
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoding:
+    ids: TokenIds
+    special_tokens_mask: list[int]
+    type_ids: list[int]
+
+
+class _PythonBackend:
+    """A tokenizer of Transformers that is written in Python, as the part of the fast ones' interface that is used."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def no_truncation(self) -> None:
+        """Encodes whole texts as it is."""
+
+    def no_padding(self) -> None:
+        """Does not pad as it is."""
+
+    def get_vocab_size(self, with_added_tokens: bool) -> int:
+        """Number of token ids."""
+        return len(self._tokenizer)
+
+    def token_to_id(self, token: str) -> int:
+        """Id of a token."""
+        return int(self._tokenizer.convert_tokens_to_ids(token))
+
+    def encode(self, text: str, pair: str | None = None, *, add_special_tokens: bool) -> _Encoding:
+        """One text, or a pair of them."""
+        inputs = self._tokenizer(text, pair, add_special_tokens=add_special_tokens)
+        ids = list(inputs["input_ids"])
+        special = set(self._tokenizer.all_special_ids)
+        return _Encoding(ids, [int(i in special) for i in ids], list(inputs.get("token_type_ids") or [0] * len(ids)))
+
+    def encode_batch_fast(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[_Encoding]:
+        """Texts one after the other."""
+        return [self.encode(text, add_special_tokens=add_special_tokens) for text in texts]
 
 
 def has_tokenizer(folder: Path) -> bool:

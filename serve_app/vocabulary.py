@@ -11,7 +11,9 @@ class Task(StrEnum):
     RERANK = "rerank"
     """Cross-encoder or LLM reranker: a (query, document) pair in, one logit out."""
     EMBED = "embed"
-    """Bi-encoder: a text in, one vector out; ranks by cosine."""
+    """Bi-encoder: a text (or, for a dual encoder such as CLIP, an image) in, one vector out; ranks by cosine."""
+    IMAGE_RANK = "image_rank"
+    """Fusion ranker: a (query, image) pair in, one logit out."""
     CLASSIFY = "classify"
     """Sequence classifier: a text in, one logit per label out."""
 
@@ -28,6 +30,7 @@ class Operation(StrEnum):
 OPERATIONS: dict[Task, frozenset[Operation]] = {
     Task.RERANK: frozenset({Operation.RERANK, Operation.SCORE}),
     Task.EMBED: frozenset({Operation.RERANK, Operation.SCORE, Operation.EMBED}),
+    Task.IMAGE_RANK: frozenset({Operation.RERANK, Operation.SCORE}),
     Task.CLASSIFY: frozenset({Operation.CLASSIFY}),
 }
 """Which operations a model of a task can answer."""
@@ -82,3 +85,27 @@ class PoolingType(StrEnum):
     CLS = "CLS"
     MEAN = "MEAN"
     LAST = "LAST"
+
+
+class Resample(StrEnum):
+    """Interpolation of an image that is resized, as Pillow names it."""
+
+    NEAREST = "nearest"
+    LANCZOS = "lanczos"
+    BILINEAR = "bilinear"
+    BICUBIC = "bicubic"
+    BOX = "box"
+    HAMMING = "hamming"
+
+
+class MediaErrorCode(StrEnum):
+    """Why one image could not be used; the `code` of its entry in an answer's `errors`."""
+
+    UNREACHABLE = "media_unreachable"
+    """Name, connection, status, timeout, or a body that broke off."""
+    FORBIDDEN = "media_forbidden"
+    """A scheme, address, port or redirect that may not be fetched."""
+    TOO_LARGE = "media_too_large"
+    """More bytes or pixels than the limits allow."""
+    UNDECODABLE = "media_undecodable"
+    """Not an image of a supported format, or a broken one."""

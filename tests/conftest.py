@@ -37,5 +37,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     if url := os.environ.get("POOLSERVE_TEST_URL"):  # a server that is already there, for quick local rounds
         yield Server(url, None, Path(os.devnull))  # type: ignore[arg-type]
         return
-    with running(default_config(), tmp_path_factory.mktemp("server")) as started:
+    config = default_config()
+    for application in config["applications"]:
+        if application["name"] == "images":  # the tests' pictures come from this machine
+            application["args"] |= {"allow_networks": ["127.0.0.1/32"], "allow_ports": []}
+    with running(config, tmp_path_factory.mktemp("server")) as started:
         yield started

@@ -7,7 +7,7 @@ elsewhere, would change the result, so any value but a harmless one is an error 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -16,20 +16,36 @@ from pydantic_core import CoreSchema
 
 from serve_app.api.wording import brief, complaint, field_path, kind_of
 from serve_app.errors import InvalidRequest, TooLarge, UnknownField
-from serve_app.messages import PipelineRequest, PipelineResult
+from serve_app.messages import ImageRef, PipelineRequest, PipelineResult
 from serve_app.vocabulary import Operation
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """max_documents: documents, pairs or inputs that one request may hold."""
+    """What one request may hold.
+
+    Attributes:
+        max_documents: documents, pairs or inputs.
+        max_images: images, those among the queries included.
+    """
 
     max_documents: int
+    max_images: int = 200
 
     def check(self, count: int, field: str) -> None:
         """Raises TooLarge, naming the cap and the count, when a request holds too many."""
         if count > self.max_documents:
             raise TooLarge(f"{field}: {count} items; a request may hold {self.max_documents} at most", field)
+
+    def check_images(self, **items: Sequence[Any]) -> None:
+        """Raises TooLarge when a request's fields hold too many images together; items: what was read, by field."""
+        counts = {field: count for field, found in items.items() if (count := list(map(type, found)).count(ImageRef))}
+        total = sum(counts.values())
+        if total > self.max_images:
+            images = "1 image" if total == 1 else f"{total} images"
+            raise TooLarge(
+                f"{' and '.join(counts)}: {images}; a request may hold {self.max_images} at most", next(iter(counts))
+            )
 
 
 @dataclass(frozen=True, slots=True)

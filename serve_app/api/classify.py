@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from serve_app.api.base import Call, Limits, Meta, Refused, validate
-from serve_app.api.fields import InputsField, PairInputsField, RawScoresFields, TeiFields, TextFields
+from serve_app.api.fields import PairInputsField, RawScoresFields, TeiFields, TextFields, TextInputsField
 from serve_app.api.rendering import expect, listing, mark_truncated
 from serve_app.messages import ClassifyRequest, ClassifyResult, PipelineResult
 from serve_app.vocabulary import Operation
@@ -20,7 +20,7 @@ ROUTE = "POST /v1/classify"
 class ClassifyBody(TextFields, RawScoresFields):
     """Body of /v1/classify and /classify."""
 
-    input: InputsField = Field(
+    input: TextInputsField = Field(
         description="One text or many, one list of token ids or many. Token ids include the special tokens."
     )
     add_special_tokens: Annotated[Any, Refused("texts always get the model's special tokens", (True,))] = None

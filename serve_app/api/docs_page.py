@@ -71,13 +71,18 @@ def _section(path: str, method: str, item: Mapping[str, Any], spec: Mapping[str,
         for shape in content["schema"].get("anyOf", [content["schema"]]):
             schema = spec["components"]["schemas"][shape["$ref"].rsplit("/", 1)[1]]
             parts.append(f"<p>{_prose(schema.get('description', ''))}</p>{_fields(schema)}")
-        body = json.dumps(content["example"], ensure_ascii=False).replace("'", "'\\''")
-        parts.append(_pre(f"curl localhost:8000{path} -H 'content-type: application/json' -d '{body}'"))
+        bodies = [json.dumps(body, ensure_ascii=False).replace("'", "'\\''") for body in _examples(content)]
+        calls = [f"curl localhost:8000{path} -H 'content-type: application/json' -d '{body}'" for body in bodies]
     else:
-        parts.append(_pre(f"curl localhost:8000{path}"))
-    answer = item["responses"]["200"]["content"]["application/json"]["example"]
-    parts.append(_pre(json.dumps(answer, indent=1, ensure_ascii=False)))
+        calls = [f"curl localhost:8000{path}"]
+    answers = _examples(item["responses"]["200"]["content"]["application/json"])
+    for call, answer in zip(calls, answers, strict=True):
+        parts += [_pre(call), _pre(json.dumps(answer, indent=1, ensure_ascii=False))]
     return "".join(parts)
+
+
+def _examples(content: Mapping[str, Any]) -> list[Any]:
+    return [example["value"] for example in content["examples"].values()]
 
 
 def _fields(schema: Mapping[str, Any]) -> str:

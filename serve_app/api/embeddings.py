@@ -1,4 +1,4 @@
-"""Embeddings: OpenAI's shape with Jina's and vLLM's extras, and TEI's /embed."""
+"""Embeddings of texts and images: OpenAI's shape with Jina's and vLLM's extras, and TEI's /embed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field, WithJsonSchema
 
 from serve_app.api.base import Call, Limits, Meta, Refused, validate
-from serve_app.api.fields import InputsField, TeiFields, TextFields, TextsField, agreed, reader
-from serve_app.api.rendering import expect, listing, mark_truncated
+from serve_app.api.fields import IMAGE_FORMS, InputsField, TeiFields, TextFields, TextsField, agreed, reader
+from serve_app.api.rendering import answered, expect, listing, mark_truncated
 from serve_app.api.wording import brief
 from serve_app.errors import InvalidRequest
 from serve_app.messages import EmbedRequest, EmbedResult, FloatArray, PipelineResult
@@ -49,8 +49,9 @@ class EmbeddingsBody(TextFields):
     """Body of /v1/embeddings."""
 
     input: InputsField = Field(
-        description='One text or many (strings or `{"text": …}`), one list of token ids or many. Token ids are taken '
-        "as they are: special tokens included, no prompt added."
+        description='One text or many (strings or `{"text": …}`), images where the model takes them, one list of token '
+        f"ids or many. {IMAGE_FORMS} Token ids are taken as they are: special tokens included, no prompt added. "
+        'An image that cannot be used keeps its place, with `"embedding": null`.'
     )
     encoding_format: Literal["float", "base64"] | None = Field(
         default=None, description='"float" (the default): numbers. "base64": the bytes of each vector, little-endian.'
@@ -95,6 +96,7 @@ def embeddings(body: Mapping[str, Any], limits: Limits) -> Call:
     """Adapter of /v1/embeddings."""
     parsed = validate(EmbeddingsBody, body, ROUTE)
     limits.check(len(parsed.input), "input")
+    limits.check_images(input=parsed.input)
     encoding = agreed({"encoding_format": parsed.encoding_format, "embedding_type": parsed.embedding_type}) or "float"
     dtype = parsed.embed_dtype or "float32"
     no_bytes = ("embed_dtype",) if encoding == "float" and dtype != "float32" else ()
@@ -105,6 +107,9 @@ def embeddings(body: Mapping[str, Any], limits: Limits) -> Call:
             {"object": "embedding", "index": index, "embedding": vector}
             for index, vector in enumerate(encode(embedded.vectors, encoding, dtype))
         ]
+        # A failed input keeps its place: clients pair inputs and vectors by position.
+        for index in np.flatnonzero(~answered(embedded.vectors, embedded.served.errors)).tolist():
+            data[index]["embedding"] = None
         mark_truncated(data, embedded.served.truncated)
         return listing(data, embedded.served, meta)
 
@@ -131,7 +136,9 @@ def embed_tei(body: Mapping[str, Any], limits: Limits) -> Call:
     limits.check(len(parsed.inputs), "inputs")
 
     def render(result: PipelineResult, meta: Meta) -> FloatArray:
-        return np.ascontiguousarray(expect(result, EmbedResult).vectors)
+        vectors = expect(result, EmbedResult).vectors
+        answered(vectors, ())  # texts only: each one has a vector, and the bare list has no place for errors
+        return np.ascontiguousarray(vectors)
 
     request = EmbedRequest(
         inputs=parsed.inputs,

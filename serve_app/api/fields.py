@@ -8,21 +8,28 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema
 
 from serve_app.api.base import Body, IgnoredField, Refused
+from serve_app.api.inputs import PairInputs, read_inputs, read_pair_inputs, read_text_inputs
 from serve_app.api.texts import (
-    PairInputs,
     read_documents,
-    read_inputs,
-    read_pair_inputs,
+    read_items,
     read_queries,
     read_query,
+    read_text_documents,
+    read_text_query,
     read_texts,
 )
 from serve_app.api.wording import brief, kind_of
 from serve_app.errors import InvalidRequest, UnknownField
-from serve_app.messages import Truncation
+from serve_app.messages import ImageRef, Truncation
 
 MAX_COUNT = 2**31 - 1
 """Upper bound of every count in a body; token counts end up in int32."""
+
+IMAGE_FORMS = (
+    'An image is `{"image": …}`, `{"image_url": …}` or `{"content": [one image_url part]}`, and in there an http(s) '
+    "URL, a `data:` URL or bare base64; `detail` has no effect. A plain string is always a text, even one like a URL."
+)
+"""What the description of a field says that takes images."""
 
 Schema = dict[str, Any]
 T = TypeVar("T")
@@ -41,7 +48,17 @@ _TOKENS = _list_of({"type": "integer", "minimum": 0, "maximum": MAX_COUNT})
 _PART = _object(type={"const": "text"}, text=_STRING)
 _TEXT: Schema = {"anyOf": [_STRING, _object(text=_STRING), _object(content=_list_of(_PART))]}
 _TEXTS: Schema = {"anyOf": [_list_of(_TEXT), _TEXT]}
-_INPUTS: Schema = {"anyOf": [_TEXT, _list_of(_TEXT), _TOKENS, _list_of(_TOKENS)]}
+_TEXT_INPUTS: Schema = {"anyOf": [_TEXT, _list_of(_TEXT), _TOKENS, _list_of(_TOKENS)]}
+_IMAGE_URL: Schema = {"anyOf": [_object(url=_STRING), _STRING]}
+_IMAGE_PARTS: Schema = {
+    **_list_of(_object(type={"const": "image_url"}, image_url=_IMAGE_URL)),
+    "maxItems": 1,
+}
+_ITEM: Schema = {
+    "anyOf": [*_TEXT["anyOf"], _object(image=_STRING), _object(image_url=_IMAGE_URL), _object(content=_IMAGE_PARTS)]
+}
+_ITEMS: Schema = {"anyOf": [_list_of(_ITEM), _ITEM]}
+_INPUTS: Schema = {"anyOf": [_ITEM, _list_of(_ITEM), _TOKENS, _list_of(_TOKENS)]}
 _PAIR: Schema = {"type": "array", "items": _STRING, "minItems": 1, "maxItems": 2}
 _PAIRS: Schema = {"anyOf": [_STRING, _PAIR, _list_of(_PAIR)]}
 _TRUNCATE: Schema = {"anyOf": [{"type": "boolean"}, {"enum": ["NONE", "END"]}]}
@@ -85,12 +102,15 @@ def _read_template_arguments(value: Any, field: str) -> str | None:
     return instruction
 
 
-QueryField = Annotated[str, reader(read_query), WithJsonSchema(_TEXT)]
-OptionalQueriesField = Annotated[list[str] | None, reader(read_queries), WithJsonSchema(_TEXTS)]
+QueryField = Annotated[str | ImageRef, reader(read_query), WithJsonSchema(_ITEM)]
+OptionalQueriesField = Annotated[list[str | ImageRef] | None, reader(read_queries), WithJsonSchema(_ITEMS)]
+OptionalItemsField = Annotated[list[str | ImageRef] | None, reader(read_items), WithJsonSchema(_ITEMS)]
+DocumentsField = Annotated[list[str | ImageRef], reader(read_documents), WithJsonSchema(_ITEMS)]
+InputsField = Annotated[list[str | list[int] | ImageRef], reader(read_inputs), WithJsonSchema(_INPUTS)]
+TextQueryField = Annotated[str, reader(read_text_query), WithJsonSchema(_TEXT)]
 TextsField = Annotated[list[str], reader(read_texts), WithJsonSchema(_TEXTS)]
-OptionalTextsField = Annotated[list[str] | None, reader(read_texts), WithJsonSchema(_TEXTS)]
-DocumentsField = Annotated[list[str], reader(read_documents), WithJsonSchema(_TEXTS)]
-InputsField = Annotated[list[str | list[int]], reader(read_inputs), WithJsonSchema(_INPUTS)]
+TextDocumentsField = Annotated[list[str], reader(read_text_documents), WithJsonSchema(_TEXTS)]
+TextInputsField = Annotated[list[str | list[int]], reader(read_text_inputs), WithJsonSchema(_TEXT_INPUTS)]
 PairInputsField = Annotated[PairInputs, reader(read_pair_inputs), WithJsonSchema(_PAIRS)]
 TruncateField = Annotated[bool, reader(_read_truncate), WithJsonSchema(_TRUNCATE)]
 WindowField = Annotated[int | None, reader(_read_window), WithJsonSchema({"type": "integer", "minimum": -1})]
@@ -121,7 +141,7 @@ class TextFields(ClientFields):
     )
     truncation_side: Annotated[Any, Refused("texts are cut at their end", ("right",))] = None
     padding: Annotated[Any, Refused("inputs are never padded", ("do_not_pad",))] = None
-    mm_processor_kwargs: Annotated[Any, Refused("it concerns images, which this route does not serve", ({},))] = None
+    mm_processor_kwargs: Annotated[Any, Refused("images are prepared as the model's checkpoint says", ({},))] = None
 
     def truncation(self, max_document_tokens: int | None = None) -> Truncation:
         window = self.truncate_prompt_tokens

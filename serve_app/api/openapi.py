@@ -17,12 +17,16 @@ _STATUS_TEXTS = {
     "400": "The request is wrong (`invalid_request`, `unknown_field`, `context_length_exceeded`).",
     "401": "Keys are configured and none, or a wrong one, was sent (`unauthenticated`).",
     "404": "Unknown model, version or route (`model_not_found`, `not_found`); lists what exists.",
-    "413": "The body, or the number of documents, is over a configured limit (`payload_too_large`).",
+    "413": "The body, or the number of documents or images, is over a configured limit (`payload_too_large`).",
+    "422": "No image of the request could be used, or not the query's (`media_unreachable`, `media_forbidden`, "
+    "`media_too_large`, `media_undecodable`). While one can, the answer is 200 and its `errors` names the others.",
     "429": "No room for the request now (`overloaded`); see `Retry-After`.",
     "500": "Our fault (`internal_error`); logged with the request id.",
     "503": "The model is not ready (`model_unavailable`, `engine_dead`).",
     "504": "The deadline passed; the work was cancelled (`deadline_exceeded`).",
 }
+
+_IMAGE_ANSWER = "The answer; `errors`, where there is one, names the images that could not be used, by their index."
 
 _REQUEST_HEADERS = {
     "RequestId": ("X-Request-Id", "string", "Comes back with the answer; made up when left out."),
@@ -78,8 +82,8 @@ def openapi(version: str) -> dict[str, Any]:
         "info": {
             "title": "Poolserve",
             "version": version,
-            "description": "Rerank, score, embed and classify. A null is the same as leaving a field out; an unknown "
-            "field is refused by name.",
+            "description": "Rerank, score and embed texts and images, classify texts. A null is the same as leaving a "
+            "field out; an unknown field is refused by name.",
         },
         "paths": {
             **{route.path: {"post": _operation(route)} for route in ROUTES},
@@ -106,6 +110,7 @@ def operation_id(method: str, path: str) -> str:
 
 
 def _operation(route: Route) -> dict[str, Any]:
+    statuses = [status for status in _STATUS_TEXTS if status != "422" or route.image_example]
     shapes = [{"$ref": f"#/components/schemas/{body.__name__}"} for body in route.bodies]
     return {
         "operationId": operation_id("post", route.path),
@@ -115,22 +120,29 @@ def _operation(route: Route) -> dict[str, Any]:
         "requestBody": {
             "required": True,
             "content": {
-                JSON: {"schema": shapes[0] if len(shapes) == 1 else {"anyOf": shapes}, "example": route.example}
+                JSON: {
+                    "schema": shapes[0] if len(shapes) == 1 else {"anyOf": shapes},
+                    **_examples(route.example, route.image_example),
+                }
             },
         },
         "responses": {
             "200": {
-                "description": "The answer.",
+                "description": _IMAGE_ANSWER if route.image_example else "The answer.",
                 "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in _ANSWER_HEADERS},
-                "content": {JSON: {"example": route.answer}},
+                "content": {JSON: _examples(route.answer, route.image_answer)},
             },
-            **{status: {"$ref": f"#/components/responses/{status}"} for status in _STATUS_TEXTS},
+            **{status: {"$ref": f"#/components/responses/{status}"} for status in statuses},
         },
     }
 
 
+def _examples(plain: Any, images: Any) -> dict[str, Any]:
+    return {"examples": {"plain": {"value": plain}, **({"images": {"value": images}} if images else {})}}
+
+
 def _get(path: str, summary: str, example: dict[str, Any]) -> dict[str, Any]:
-    responses: dict[str, Any] = {"200": {"description": summary + ".", "content": {JSON: {"example": example}}}}
+    responses: dict[str, Any] = {"200": {"description": summary + ".", "content": {JSON: _examples(example, None)}}}
     if path == "/ready":
         responses["503"] = {"$ref": "#/components/responses/503"}
     return {

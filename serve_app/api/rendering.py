@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from serve_app.api.base import Meta
 from serve_app.errors import InternalError
-from serve_app.messages import FloatArray, IntArray, PipelineResult, Served
+from serve_app.messages import FloatArray, IntArray, ItemError, PipelineResult, Served
 
 R = TypeVar("R")
 
@@ -26,6 +28,25 @@ def usage(served: Served) -> dict[str, int]:
     return {"prompt_tokens": served.prompt_tokens, "total_tokens": served.prompt_tokens}
 
 
+def answered(rows: FloatArray, errors: Sequence[ItemError]) -> npt.NDArray[np.bool_]:
+    """Which rows have an answer: all but those of `errors`.
+
+    Raises:
+        InternalError: another row is no number; JSON would show it as null.
+    """
+    kept = np.ones(len(rows), dtype=np.bool_)
+    kept[[error.index for error in errors]] = False
+    if not np.isfinite(rows if not errors else rows[kept]).all():
+        raise InternalError("the model gave a result that is no number")
+    return kept
+
+
+def failures(errors: Sequence[ItemError]) -> dict[str, Any]:
+    """The answer's `errors`, which is there only when something failed."""
+    listed = [{"index": error.index, "code": str(error.code), "message": error.message} for error in errors]
+    return {"errors": sorted(listed, key=itemgetter("index"))} if listed else {}
+
+
 def listing(data: Sequence[Any], served: Served, meta: Meta) -> dict[str, Any]:
     """The OpenAI list object that vLLM's score and classify answers and all embeddings come in."""
     return {
@@ -36,6 +57,7 @@ def listing(data: Sequence[Any], served: Served, meta: Meta) -> dict[str, Any]:
         "model_version": served.version,
         "data": data,
         "usage": usage(served),
+        **failures(served.errors),
     }
 
 
@@ -48,7 +70,12 @@ def mark_truncated(items: Sequence[dict[str, Any]], truncated: Sequence[int]) ->
                 item["truncated"] = True
 
 
-def ranking(scores: FloatArray, top_n: int | None) -> IntArray:
-    """Indexes of the best scores, best first, ties in the order of the documents; None: all of them."""
-    order: IntArray = np.argsort(-scores, kind="stable").astype(np.int32)[:top_n]
-    return order
+def ranking(scores: FloatArray, top_n: int | None, errors: Sequence[ItemError]) -> IntArray:
+    """Indexes of the best scores, best first, ties in the order of the documents, without the failed ones.
+
+    Args:
+        top_n: None: all of them.
+    """
+    kept = answered(scores, errors)
+    order: IntArray = np.argsort(-scores, kind="stable").astype(np.int32)
+    return order[kept[order]][:top_n]

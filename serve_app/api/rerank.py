@@ -13,10 +13,20 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from serve_app.api.base import Call, Limits, Meta, Refused, validate
-from serve_app.api.fields import MAX_COUNT, DocumentsField, PairFields, QueryField, RawScoresFields, TeiFields
-from serve_app.api.rendering import expect, mark_truncated, ranking, usage
+from serve_app.api.fields import (
+    IMAGE_FORMS,
+    MAX_COUNT,
+    DocumentsField,
+    PairFields,
+    QueryField,
+    RawScoresFields,
+    TeiFields,
+    TextDocumentsField,
+    TextQueryField,
+)
+from serve_app.api.rendering import expect, failures, mark_truncated, ranking, usage
 from serve_app.errors import UnknownField
-from serve_app.messages import PipelineResult, ScoreRequest, ScoreResult, Truncation
+from serve_app.messages import ImageRef, PipelineResult, ScoreRequest, ScoreResult, Truncation
 from serve_app.vocabulary import Operation
 
 MAX_CHUNKS = 64
@@ -26,10 +36,13 @@ MAX_CHUNKS = 64
 class RerankBody(PairFields, RawScoresFields):
     """Body of /v1/rerank, /v2/rerank and /rerank."""
 
-    query: QueryField = Field(description="What the documents are ranked by; must not be blank.")
+    query: QueryField = Field(
+        description="What the documents are ranked by: a text that is not blank or, where the model takes it, an image."
+    )
     documents: DocumentsField = Field(
-        description='Texts to rank: strings, `{"text": …}` or vLLM\'s `{"content": [text parts]}`. Other keys of a '
-        '`{"text": …}` document are the caller\'s own and come back with it when `return_documents` is set.'
+        description='Texts or images to rank, as the model takes them. A text is a string, `{"text": …}` or vLLM\'s '
+        f'`{{"content": [text parts]}}`. {IMAGE_FORMS} Other keys beside `text`, `image` or `image_url` are the '
+        "caller's own and come back with the document when `return_documents` is set."
     )
     top_n: int | None = Field(
         default=None, ge=1, le=MAX_COUNT, description="Best results to return; left out, or more than there are: all."
@@ -52,8 +65,8 @@ class RerankBody(PairFields, RawScoresFields):
 class TeiRerankBody(TeiFields):
     """Body of /rerank in the shape of text-embeddings-inference: what has `texts` instead of `documents`."""
 
-    query: QueryField = Field(description="What the texts are ranked by; must not be blank.")
-    texts: DocumentsField = Field(description="Texts to rank.")
+    query: TextQueryField = Field(description="What the texts are ranked by; must not be blank.")
+    texts: TextDocumentsField = Field(description="Texts to rank.")
     raw_scores: bool = Field(default=False, description="Logits instead of scores after the model's activation.")
     return_text: bool = Field(default=False, description="Repeat each text in its result.")
     top_n: int | None = Field(
@@ -86,19 +99,21 @@ def is_tei(body: Mapping[str, Any]) -> bool:
 def _rerank(body: Mapping[str, Any], limits: Limits, route: str, api_version: str) -> Call:
     parsed = validate(RerankBody, body, route)
     limits.check(len(parsed.documents), "documents")
+    limits.check_images(query=[parsed.query], documents=parsed.documents)
     if parsed.rank_fields not in (None, [], ["text"]):
         raise UnknownField(f"field 'rank_fields' of {route} is not honoured: only ['text'] is accepted", "rank_fields")
-    sent = body["documents"] if isinstance(body["documents"], list) else [body["documents"]]
+    documents = body["documents"] if isinstance(body["documents"], list) else [body["documents"]]
+    sent = documents if parsed.return_documents else None  # else not kept: images are large
 
     def render(result: PipelineResult, meta: Meta) -> dict[str, Any]:
         scored = expect(result, ScoreResult)
         served = scored.served
-        order = ranking(scored.scores, parsed.top_n)
+        order = ranking(scored.scores, parsed.top_n, scored.served.errors)
         results: list[dict[str, Any]] = [
             {"index": index, "relevance_score": score}
             for index, score in zip(order.tolist(), scored.scores[order], strict=True)
         ]
-        if parsed.return_documents:
+        if sent is not None:
             for item in results:
                 item["document"] = _echo(sent[item["index"]], parsed.documents[item["index"]])
         mark_truncated(results, served.truncated)
@@ -109,6 +124,7 @@ def _rerank(body: Mapping[str, Any], limits: Limits, route: str, api_version: st
             "results": results,
             "usage": usage(served),
             "meta": {"api_version": {"version": api_version}, "billed_units": {"search_units": 1}},
+            **failures(served.errors),
         }
 
     request = ScoreRequest(
@@ -121,11 +137,11 @@ def _rerank(body: Mapping[str, Any], limits: Limits, route: str, api_version: st
     return Call(Operation.RERANK, parsed.model, request, len(parsed.documents), render, parsed.ignored)
 
 
-def _echo(sent: Any, text: str) -> dict[str, Any]:
-    """A document as Cohere v1 answers it: an object with its text and whatever else the caller had in it."""
-    if isinstance(sent, Mapping) and "content" not in sent:
+def _echo(sent: Any, document: str | ImageRef) -> dict[str, Any]:
+    """A document as Cohere v1 answers it: an object with its text or image and whatever else the caller had in it."""
+    if isinstance(sent, Mapping) and (isinstance(document, ImageRef) or sent.get("text") is not None):
         return {name: value for name, value in sent.items() if value is not None}
-    return {"text": text}
+    return {"text": document}
 
 
 def _rerank_tei(body: Mapping[str, Any], limits: Limits) -> Call:
@@ -134,7 +150,7 @@ def _rerank_tei(body: Mapping[str, Any], limits: Limits) -> Call:
 
     def render(result: PipelineResult, meta: Meta) -> list[dict[str, Any]]:
         scored = expect(result, ScoreResult)
-        order = ranking(scored.scores, parsed.top_n)
+        order = ranking(scored.scores, parsed.top_n, scored.served.errors)
         ranks: list[dict[str, Any]] = [
             {"index": index, "score": score} for index, score in zip(order.tolist(), scored.scores[order], strict=True)
         ]

@@ -24,6 +24,7 @@ class Route:
         summary: one line for the documentation.
         example: a request body that works, for `bodies[0]`.
         answer: an answer to it, numbers made up.
+        image_example, image_answer: the same with images, of which one could not be used; None: texts only.
     """
 
     path: str
@@ -34,6 +35,8 @@ class Route:
     summary: str
     example: Mapping[str, Any]
     answer: Any
+    image_example: Mapping[str, Any] | None = None
+    image_answer: Any = None
 
 
 def answers_tei(route: Route, body: Any) -> bool:
@@ -80,22 +83,54 @@ _CLASSIFY_ANSWER = {
 }
 _PREDICT_ANSWER = [{"label": "positive", "score": 0.99}, {"label": "negative", "score": 0.01}]
 
+_IMAGES = [{"image": "https://example.org/cat.jpg"}, {"image": "https://example.org/gone.jpg"}]
+_ERRORS = [{"index": 1, "code": "media_unreachable", "message": "documents[1].image: the server answered 404"}]
+_IMAGE_SERVED = {"model": "image-ranker", "model_version": "1"}
+_RERANK_IMAGES = {"model": "image-ranker", "query": "a cat", "documents": _IMAGES}
+_RERANKED_IMAGES = {
+    **_RERANK_ANSWER,
+    **_IMAGE_SERVED,
+    "results": [{"index": 0, "relevance_score": 0.97}],
+    "errors": _ERRORS,
+}
+_RERANKED_IMAGES_V2 = {**_RERANKED_IMAGES, "meta": _RERANK_V2_ANSWER["meta"]}
+_SCORE_IMAGES = {"model": "image-ranker", "queries": "a cat", "documents": _IMAGES}
+_SCORED_IMAGES = {
+    **_SCORE_ANSWER,
+    **_IMAGE_SERVED,
+    "data": [{"index": 0, "object": "score", "score": 0.97}],
+    "errors": _ERRORS,
+}
+_EMBED_IMAGES = {"model": "clip", "input": _IMAGES}
+_EMBEDDED_IMAGES = {
+    **_EMBED_ANSWER,
+    "model": "clip",
+    "data": [
+        {"object": "embedding", "index": 0, "embedding": [0.6, 0.8]},
+        {"object": "embedding", "index": 1, "embedding": None},
+    ],
+    "errors": [{**_ERRORS[0], "message": "input[1].image: the server answered 404"}],
+}
+
 _RERANKS = "Order documents by their relevance to one query"
-_SCORES = "Score pairs of texts 1:1, 1:N or N:N (vLLM)"
+_SCORES = "Score pairs of texts or images 1:1, 1:N or N:N (vLLM)"
+_EMBEDS = "Embed texts or images (OpenAI, Jina, vLLM)"
 _CLASSIFIES = "Classify texts (vLLM)"
 
 ROUTES: tuple[Route, ...] = (
     Route("/v1/rerank", Operation.RERANK, rerank, (RerankBody,), False, f"{_RERANKS} (Jina, Cohere v1, vLLM)",
-          _RERANK_EXAMPLE, _RERANK_ANSWER),
+          _RERANK_EXAMPLE, _RERANK_ANSWER, _RERANK_IMAGES, _RERANKED_IMAGES),
     Route("/v2/rerank", Operation.RERANK, rerank_v2, (RerankBody,), False, f"{_RERANKS} (Cohere v2)",
-          _RERANK_EXAMPLE, _RERANK_V2_ANSWER),
+          _RERANK_EXAMPLE, _RERANK_V2_ANSWER, _RERANK_IMAGES, _RERANKED_IMAGES_V2),
     Route("/rerank", Operation.RERANK, rerank_any, (RerankBody, TeiRerankBody), False,
           f"{_RERANKS}; with `texts` instead of `documents` the TEI shape, answered by TEI's bare list",
-          _RERANK_EXAMPLE, _RERANK_ANSWER),
-    Route("/v1/score", Operation.SCORE, score, (ScoreBody,), False, _SCORES, _SCORE_EXAMPLE, _SCORE_ANSWER),
-    Route("/score", Operation.SCORE, score, (ScoreBody,), False, _SCORES, _SCORE_EXAMPLE, _SCORE_ANSWER),
-    Route("/v1/embeddings", Operation.EMBED, embeddings, (EmbeddingsBody,), False, "Embed texts (OpenAI, Jina, vLLM)",
-          _EMBED_EXAMPLE, _EMBED_ANSWER),
+          _RERANK_EXAMPLE, _RERANK_ANSWER, _RERANK_IMAGES, _RERANKED_IMAGES),
+    Route("/v1/score", Operation.SCORE, score, (ScoreBody,), False, _SCORES, _SCORE_EXAMPLE, _SCORE_ANSWER,
+          _SCORE_IMAGES, _SCORED_IMAGES),
+    Route("/score", Operation.SCORE, score, (ScoreBody,), False, _SCORES, _SCORE_EXAMPLE, _SCORE_ANSWER,
+          _SCORE_IMAGES, _SCORED_IMAGES),
+    Route("/v1/embeddings", Operation.EMBED, embeddings, (EmbeddingsBody,), False, _EMBEDS,
+          _EMBED_EXAMPLE, _EMBED_ANSWER, _EMBED_IMAGES, _EMBEDDED_IMAGES),
     Route("/embed", Operation.EMBED, embed_tei, (TeiEmbedBody,), True, "Embed texts (TEI), answered by bare vectors",
           {"inputs": ["Paris"]}, [[0.6, 0.8]]),
     Route("/v1/classify", Operation.CLASSIFY, classify, (ClassifyBody,), False, _CLASSIFIES,

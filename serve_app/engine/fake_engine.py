@@ -10,13 +10,15 @@ import numpy as np
 from serve_app.engine.admission import Admission
 from serve_app.engine.protocol import EngineLoad
 from serve_app.errors import DeadlineExceeded, EngineDead
-from serve_app.messages import EngineBatch, EngineOutput, FloatArray
+from serve_app.messages import EngineBatch, EngineImages, EngineOutput, FloatArray, LoadedImages, MissingImages
 from serve_app.settings import ModelSettings
 from serve_app.vocabulary import PoolingTask
 
 
 class FakeEngine:
-    """Value of a sequence: a hash of its token ids, spread over `width` columns. Takes `delay_s` per batch.
+    """Value of a sequence: a hash of its token ids and its images' mean colours, spread over `width` columns.
+
+    Takes `delay_s` per batch. Holds every image that it was sent, in `held`, until a test takes it out.
 
     Args:
         settings: the model's settings; admission applies as in the real engine.
@@ -30,15 +32,19 @@ class FakeEngine:
         self.delay_s = delay_s
         self.dead = False
         self.cancelled = 0
+        self.images_encoded = 0
+        self.held: dict[str, int] = {}
         self._running = 0
 
     async def start(self) -> None:
         """Nothing to load."""
 
-    async def run(self, batch: EngineBatch) -> EngineOutput:
+    async def run(self, batch: EngineBatch, loaded: LoadedImages | None = None) -> EngineOutput | MissingImages:
         """See `Engine.run`."""
         if self.dead:
             raise EngineDead("the engine has died")
+        if batch.images is not None and (missing := self._take(batch.images, loaded)):
+            return MissingImages(missing)
         started = time.perf_counter()
         with self._admission.take(len(batch), int(batch.offsets[-1])):
             self._running += len(batch)
@@ -53,8 +59,33 @@ class FakeEngine:
             finally:
                 self._running -= len(batch)
         width = self._width if batch.task is PoolingTask.CLASSIFY else max(8, self._width)
-        values = np.stack([fake_values(s, width) for s in np.split(batch.token_ids, batch.offsets[1:-1])])
+        sequences = np.split(batch.token_ids, batch.offsets[1:-1])
+        if batch.images is None:
+            values = np.stack([fake_values(s, width) for s in sequences])
+        else:
+            values = self._image_values(batch, batch.images, sequences, width)
         return EngineOutput(values, 0.0, (time.perf_counter() - started) * 1e3)
+
+    def _take(self, images: EngineImages, loaded: LoadedImages | None) -> list[str]:
+        """Encodes what was sent; the keys of what is neither sent nor held."""
+        for key, row in zip(images.keys, images.rows.tolist(), strict=True):
+            if row >= 0 and key not in self.held:
+                assert loaded is not None
+                self.held[key] = int(loaded.pixels[row].astype(np.int64).mean() * 1000)
+                self.images_encoded += 1
+        return [key for key in images.keys if key not in self.held]
+
+    def _image_values(
+        self, batch: EngineBatch, images: EngineImages, sequences: list[np.ndarray], width: int
+    ) -> FloatArray:
+        rows = []
+        for i, tokens in enumerate(sequences):
+            members = images.members[images.offsets[i] : images.offsets[i + 1]]
+            colours = [self.held[images.keys[member]] for member in members]
+            text = tokens[: len(tokens) - len(members)]
+            parts = [[colour] for colour in colours] if batch.score_per_marker else [colours]
+            rows += [fake_values(np.array([*text, *part]), width) for part in parts]
+        return np.stack(rows)
 
     async def check_health(self) -> None:
         """See `Engine.check_health`."""
@@ -64,6 +95,10 @@ class FakeEngine:
     def load(self) -> EngineLoad:
         """See `Engine.load`."""
         return EngineLoad(self._admission.sequences, self._admission.tokens, self.cancelled, self._running)
+
+    async def image_counts(self) -> dict[str, int]:
+        """See `Engine.image_counts`."""
+        return {"encoded": self.images_encoded, "held": len(self.held)}
 
     async def shutdown(self) -> None:
         """Nothing to end."""

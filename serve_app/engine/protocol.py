@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from serve_app.messages import EngineBatch, EngineOutput
+from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class EngineLoad:
 
 
 class Engine(Protocol):
-    """Runs batches of token ids. Implemented by `VllmEngine` and `FakeEngine`."""
+    """Runs batches of token ids and pixels. Implemented by `VllmEngine` and `FakeEngine`."""
 
     async def start(self) -> None:
         """Loads the model and answers a canary.
@@ -36,8 +36,8 @@ class Engine(Protocol):
         """
         ...
 
-    async def run(self, batch: EngineBatch) -> EngineOutput:
-        """Runs all sequences of a request, or none.
+    async def run(self, batch: EngineBatch, loaded: LoadedImages | None = None) -> EngineOutput | MissingImages:
+        """Runs all sequences of a request, or none. `loaded` holds the pixels that the batch's image rows name.
 
         Raises:
             Overloaded: no room now; nothing was started.
@@ -53,6 +53,10 @@ class Engine(Protocol):
 
     def load(self) -> EngineLoad:
         """Work in the engine now."""
+        ...
+
+    async def image_counts(self) -> dict[str, int]:
+        """encoded: images that the vision tower has seen since the start; held: images whose features it holds."""
         ...
 
     async def shutdown(self) -> None:

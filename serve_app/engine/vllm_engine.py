@@ -24,8 +24,9 @@ from serve_app.engine.fair_share import FairShare
 from serve_app.engine.protocol import EngineLoad
 from serve_app.engine.vllm_options import engine_options, prepare_environment
 from serve_app.errors import DeadlineExceeded, EngineDead, InternalError
-from serve_app.messages import EngineBatch, EngineOutput
+from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
 from serve_app.settings import ModelSettings
+from serve_app.vllm_plugin.feeder import ImageFeeder, NotHeld, has_markers, require_plugin
 from serve_app.vocabulary import PoolingTask, Task
 
 logger = logging.getLogger(__name__)
@@ -52,24 +53,29 @@ class VllmEngine:
         self._last_output = time.monotonic()
         self._ids = itertools.count()
         self._params: Any = None
+        self._feeder: ImageFeeder | None = None
 
     async def start(self) -> None:
         """See `Engine.start`."""
-        prepare_environment(self._settings)
+        prepare_environment(self._settings, self._checkpoint)
         from vllm import PoolingParams
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self._params = PoolingParams
+        if self._checkpoint.images is not None:
+            require_plugin(self._checkpoint.images.architecture)
         options = engine_options(self._settings, self._checkpoint)
         logger.info("engine options of %s@%s: %s", self._settings.name, self._settings.version, options)
         started = time.monotonic()
         # Blocks the event loop: an engine that is not there yet has nothing else to do.
         self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**options))
+        if self._checkpoint.images is not None:
+            self._feeder = ImageFeeder(self._llm, self._settings)
         await asyncio.wait_for(self.run(self._canary()), self._settings.engine.start_timeout_s)
         logger.info("%s@%s ready in %.1f s", self._settings.name, self._settings.version, time.monotonic() - started)
 
-    async def run(self, batch: EngineBatch) -> EngineOutput:
+    async def run(self, batch: EngineBatch, loaded: LoadedImages | None = None) -> EngineOutput | MissingImages:
         """See `Engine.run`."""
         arrived = time.monotonic()
         if self._llm is None or self._llm.errored:
@@ -78,7 +84,9 @@ class VllmEngine:
             timeout = asyncio.timeout(max(0.0, batch.deadline - time.time()))
             try:
                 async with timeout:
-                    values, first_scheduled = await self._run_all(batch)
+                    values, first_scheduled = await self._run_all(batch, loaded)
+            except NotHeld as missing:
+                return MissingImages(missing.keys)
             except TimeoutError:
                 if not timeout.expired():
                     raise
@@ -91,7 +99,7 @@ class VllmEngine:
         queued = min(max(0.0, first_scheduled - arrived), now - arrived) if first_scheduled else 0.0
         return EngineOutput(values, queued * 1e3, (now - arrived - queued) * 1e3)
 
-    async def _run_all(self, batch: EngineBatch) -> tuple[Any, float]:
+    async def _run_all(self, batch: EngineBatch, loaded: LoadedImages | None) -> tuple[Any, float]:
         """(values, monotonic time at which the first sequence entered a step). Aborts all sequences if one fails."""
         collectors: list[Any] = []
         tags = self._fair.tags(batch.offsets)
@@ -100,7 +108,7 @@ class VllmEngine:
         if self._admission.sequences == len(batch):
             self._last_output = time.monotonic()  # the engine was idle: its silence so far means nothing
         try:
-            await self._submit(batch, tags, collectors, states)
+            await self._submit(batch, loaded, tags, collectors, states)
             for collector, tag in zip(collectors, tags, strict=True):
                 output = collector.get_nowait() or await collector.get()
                 error = getattr(output, "error", None)
@@ -113,21 +121,32 @@ class VllmEngine:
             if len(rows) < len(batch):
                 await self._abort([c.request_id for c in collectors[len(rows) :]])
             raise self._translated(error) from error
-        return _matrix(rows), _first_scheduled(states)
+        return _matrix(rows, batch.score_per_marker), _first_scheduled(states)
 
-    async def _submit(self, batch: EngineBatch, tags: Sequence[int], collectors: list[Any], states: list[Any]) -> None:
+    async def _submit(
+        self,
+        batch: EngineBatch,
+        loaded: LoadedImages | None,
+        tags: Sequence[int],
+        collectors: list[Any],
+        states: list[Any],
+    ) -> None:
         prefix = f"{batch.request_id[:64]}-{next(self._ids)}"
         ids, offsets = batch.token_ids, batch.offsets.tolist()
         segments = None if batch.segment_starts is None else batch.segment_starts.tolist()
         request_states = self._llm.output_processor.request_states
         params: dict[int | None, Any] = {}
         for i in range(len(batch)):
+            tokens = ids[offsets[i] : offsets[i + 1]].tolist()
+            if self._feeder is not None and batch.images is not None and has_markers(batch.images, i):
+                collectors.append(await self._feeder.submit(f"{prefix}-{i}", tokens, batch, i, loaded, tags[i]))
+                continue
             segment = None if segments is None else segments[i]
             if segment not in params:
                 params[segment] = self._pooling_params(batch.task, segment)
             collector = await self._llm.add_request(
                 f"{prefix}-{i}",
-                {"type": "token", "prompt_token_ids": ids[offsets[i] : offsets[i + 1]].tolist()},
+                {"type": "token", "prompt_token_ids": tokens},
                 params[segment],
                 priority=tags[i],
             )
@@ -152,7 +171,7 @@ class VllmEngine:
 
     def _translated(self, error: BaseException) -> BaseException:
         """vLLM's exceptions as ours; cancellation and our own stay."""
-        if isinstance(error, (asyncio.CancelledError, InternalError)):
+        if isinstance(error, (asyncio.CancelledError, InternalError, NotHeld)):
             return error
         if self._llm.errored or type(error).__name__ in {"EngineDeadError", "EngineGenerateError"}:
             return EngineDead("the engine has died")
@@ -161,7 +180,9 @@ class VllmEngine:
 
     def _canary(self) -> EngineBatch:
         """One short sequence: proof that the whole engine answers."""
-        ids = np.full(4, min(100, int(self._checkpoint.config.get("vocab_size", 101)) - 1), dtype=np.int32)
+        config = self._checkpoint.config
+        vocabulary = int(config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size") or 101)
+        ids = np.full(4, min(100, vocabulary - 1), dtype=np.int32)
         task = PoolingTask.EMBED if self._settings.task is Task.EMBED else PoolingTask.CLASSIFY
         deadline = time.time() + self._settings.engine.start_timeout_s
         return EngineBatch("canary", task, ids, np.array([0, len(ids)], np.int32), None, deadline)
@@ -185,6 +206,11 @@ class VllmEngine:
         unfinished = self._llm.output_processor.get_num_unfinished_requests() if self._llm is not None else 0
         return EngineLoad(self._admission.sequences, self._admission.tokens, self._cancelled, unfinished)
 
+    async def image_counts(self) -> dict[str, int]:
+        """See `Engine.image_counts`."""
+        counts: list[dict[str, int]] = await self._llm.collective_rpc("image_counts")
+        return counts[0]
+
     async def shutdown(self) -> None:
         """See `Engine.shutdown`."""
         if self._llm is not None:
@@ -192,11 +218,12 @@ class VllmEngine:
             await asyncio.to_thread(llm.shutdown)
 
 
-def _matrix(rows: list[Any]) -> Any:
-    """Tensors of one width, stacked: float32 [sequences, width]."""
+def _matrix(rows: list[Any], per_marker: bool) -> Any:
+    """Tensors of one width, stacked: float32 [sequences, width]; or the markers' values, [markers, 1]."""
     import torch
 
-    return torch.stack([row.reshape(-1) for row in rows]).float().numpy()
+    flat = [row.reshape(-1) for row in rows]
+    return (torch.cat(flat)[:, None] if per_marker else torch.stack(flat)).float().numpy()
 
 
 def _first_scheduled(states: list[Any]) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from serve_app.checkpoint import Checkpoint, read_checkpoint
 from serve_app.errors import ContextLengthExceeded, InvalidRequest
-from serve_app.messages import IntArray, Truncation
+from serve_app.messages import EngineImages, IntArray, Truncation
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_metadata
 from serve_app.tokenization import TextTokenizer, TokenIds
@@ -18,11 +18,21 @@ from serve_app.vocabulary import PoolingTask
 
 @dataclass(frozen=True, slots=True)
 class TextModel:
-    """Settings, checkpoint facts and tokenizer of one model version. Built once per replica."""
+    """Settings, checkpoint facts and tokenizer of one model version. Built once per replica.
+
+    `padding`: token ids that a text of no tokens is filled up with, for models that want texts of one length.
+    """
 
     settings: ModelSettings
     checkpoint: Checkpoint
     tokenizer: TextTokenizer
+    padding: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, settings: ModelSettings, checkpoint: Checkpoint, tokenizer: TextTokenizer) -> TextModel:
+        """Puts the parts together."""
+        pad_to = checkpoint.images.pad_to if checkpoint.images is not None else None
+        return cls(settings, checkpoint, tokenizer, () if pad_to is None else (tokenizer.pad_id(),) * pad_to)
 
     def window(self, truncation: Truncation) -> int:
         """Tokens of one input, special tokens included, under the caller's limit and the model's."""
@@ -38,7 +48,7 @@ def load_text_model(settings: ModelSettings) -> TextModel:
     """
     folder = fetch_metadata(settings.source, settings.revision)
     tokenizer = TextTokenizer(folder, trust_remote_code=settings.engine.trust_remote_code)
-    return TextModel(settings, read_checkpoint(folder, settings), tokenizer)
+    return TextModel.of(settings, read_checkpoint(folder, settings), tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,8 @@ class ModelInput:
         token_ids, offsets, segment_starts: as in `messages.EngineBatch`.
         owners: int32 [sequences], index of the document that each sequence is a chunk of; None: one each.
         truncated: indexes of the inputs that were cut.
+        images: the images whose markers are among the tokens.
+        marker_owners: with `images` and a score per marker: the documents that each marker stands for.
     """
 
     task: PoolingTask
@@ -58,6 +70,8 @@ class ModelInput:
     segment_starts: IntArray | None
     owners: IntArray | None
     truncated: tuple[int, ...]
+    images: EngineImages | None = None
+    marker_owners: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def prompt_tokens(self) -> int:
@@ -74,6 +88,10 @@ class InputBuilder:
         self._offsets = [0]
         self._segments: list[int] = []
         self._owners: list[int] = []
+        self._keys: dict[str, int] = {}
+        self._rows: list[int] = []
+        self._members: list[int] = []
+        self._marker_offsets: dict[int, int] = {}
         self.truncated: list[int] = []
 
     def add(self, *pieces: Sequence[int], owner: int, segment_start: int | None = None) -> None:
@@ -85,8 +103,37 @@ class InputBuilder:
         if segment_start is not None:
             self._segments.append(segment_start)
 
-    def build(self) -> ModelInput:
-        """The finished input; the builder is not used again."""
+    def add_images(self, keys: Sequence[str], rows: Sequence[int], marker: int, before: Sequence[int] = ()) -> None:
+        """Appends one sequence: the tokens `before`, then a `marker` per image. It has no owner (-1).
+
+        Args:
+            keys: the images' cache keys.
+            rows: each image's row of pixels; -1: it is not sent.
+        """
+        for key, row in zip(keys, rows, strict=True):
+            if key not in self._keys:
+                self._keys[key] = len(self._keys)
+                self._rows.append(row)
+            self._members.append(self._keys[key])
+        self.add(before, [marker] * len(keys), owner=-1)
+        self._marker_offsets[len(self._owners)] = len(self._members)
+
+    def _images(self) -> EngineImages | None:
+        if not self._keys:
+            return None
+        offsets, last = [0], 0
+        for i in range(1, len(self._owners) + 1):
+            last = self._marker_offsets.get(i, last)
+            offsets.append(last)
+        return EngineImages(
+            keys=tuple(self._keys),
+            rows=np.array(self._rows, dtype=np.int32),
+            members=np.array(self._members, dtype=np.int32),
+            offsets=np.array(offsets, dtype=np.int32),
+        )
+
+    def build(self, marker_owners: tuple[tuple[int, ...], ...] | None = None) -> ModelInput:
+        """The finished input; the builder is not used again. `marker_owners` asks for a score per marker."""
         chunked = self._owners != list(range(len(self._owners)))
         return ModelInput(
             task=self._task,
@@ -95,6 +142,8 @@ class InputBuilder:
             segment_starts=np.array(self._segments, dtype=np.int32) if self._segments else None,
             owners=np.array(self._owners, dtype=np.int32) if chunked else None,
             truncated=tuple(self.truncated),
+            images=self._images(),
+            marker_owners=marker_owners,
         )
 
 

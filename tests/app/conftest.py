@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ from serve_app.pipeline import Pipeline, canary_request
 from serve_app.routing import Target
 from serve_app.settings import GatewaySettings, RoutingSettings
 from tests.checkpoints import Checkpoints
+from tests.parity import images
 from tests.unit.models import text_model
 
 
@@ -50,6 +52,7 @@ class App:
     frontend: Frontend
     backend: LocalBackend
     engines: dict[str, FakeEngine]
+    loader: images.DecodingLoader
 
     async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         """POST as JSON; header names with underscores for dashes."""
@@ -57,18 +60,41 @@ class App:
 
 
 SETTINGS = {"max_documents": 50, "max_documents_in_flight": 60, "max_body_mib": 1, "default_timeout_ms": 5_000}
-TASKS = {"ce": ("bert", 1, "rerank"), "emb": ("bert", 0, "embed"), "clf": ("roberta", 3, "classify")}
+TASKS = {
+    "ce": ("bert", 1, "rerank"),
+    "emb": ("bert", 0, "embed"),
+    "clf": ("roberta", 3, "classify"),
+    "clip": ("clip", 0, "embed"),
+    "siglip": ("siglip", 0, "embed"),
+    "fusion": ("fusion", 1, "image_rank"),
+}
+FUSION = Path(__file__).parents[2] / "model_zoo" / "fusion-mini"
+
+
+@pytest.fixture(scope="session")
+def image_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Random dual encoders, and the model zoo's fusion ranker."""
+    made = {kind: getattr(images, kind)(tmp_path_factory.mktemp(kind)) for kind in ("clip", "siglip")}
+    return made | {"fusion": FUSION}
 
 
 @pytest.fixture
-async def app(checkpoints: Checkpoints, request: pytest.FixtureRequest) -> AsyncIterator[App]:
-    """Models ce (rerank), emb (embed) and clf (classify), version 1 each; `request.param` changes the settings."""
-    backend, engines = LocalBackend(), {}
+async def app(
+    checkpoints: Checkpoints, image_checkpoints: dict[str, Path], request: pytest.FixtureRequest
+) -> AsyncIterator[App]:
+    """Models ce (rerank), emb (embed), clf (classify), clip and siglip (embed) and fusion (image_rank), version 1 each.
+
+    `request.param` changes the settings.
+    """
+    backend, engines, loader = LocalBackend(), {}, images.DecodingLoader()
     with ThreadPoolExecutor(1) as executor:
         for name, (kind, labels, task) in TASKS.items():
-            model = text_model(getattr(checkpoints, kind)(labels), task, name=name)
+            if kind in image_checkpoints:
+                model = text_model(image_checkpoints[kind], task, name=name, max_model_len=16)
+            else:
+                model = text_model(getattr(checkpoints, kind)(labels), task, name=name)
             engines[name] = FakeEngine(model.settings, width=labels)
-            backend.pipelines[f"{name}-1"] = Pipeline(model, engines[name], executor)
+            backend.pipelines[f"{name}-1"] = Pipeline(model, engines[name], executor, loader)
         settings = GatewaySettings.model_validate(SETTINGS | getattr(request, "param", {}))
         frontend = Frontend(settings, backend)
         frontend.reconfigure(
@@ -85,4 +111,4 @@ async def app(checkpoints: Checkpoints, request: pytest.FixtureRequest) -> Async
         async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
             await client.get("/ready")  # no canary may run beside a test
             backend.calls.clear()
-            yield App(client, frontend, backend, engines)
+            yield App(client, frontend, backend, engines, loader)

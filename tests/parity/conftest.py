@@ -15,6 +15,7 @@ import numpy as np
 from serve_app.engine.vllm_engine import VllmEngine
 from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.pipeline import Pipeline
+from tests.parity.images import DecodingLoader
 from tests.unit.models import text_model
 
 
@@ -28,8 +29,11 @@ def assert_same_order(got: np.ndarray, want: np.ndarray, tie: float = 2e-4) -> N
 class Served:
     """A pipeline with a real engine, called from synchronous tests."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pipeline: Pipeline, engine: VllmEngine) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, pipeline: Pipeline, engine: VllmEngine, loader: DecodingLoader
+    ) -> None:
         self._loop = loop
+        self.loader = loader
         self.pipeline = pipeline
         self.engine = engine
         self.model = pipeline.model
@@ -48,6 +52,26 @@ class Served:
 
         return self._loop.run_until_complete(all_of_them())
 
+    def context(self, deadline_s: float = 120.0) -> Context:
+        """A request's context."""
+        return Context("r", time.time() + deadline_s)
+
+    def through(self, pipeline: Pipeline, request: PipelineRequest) -> Any:
+        """The result of one request through another pipeline to the same engine."""
+        return self.call(pipeline.run(self.context(), request))
+
+    def settle(self) -> None:
+        """Waits until the engine has nothing left to do; fails if that does not happen."""
+
+        async def wait() -> None:
+            for _ in range(100):
+                if self.engine.load().unfinished == 0:
+                    return
+                await asyncio.sleep(0.1)
+            raise AssertionError(f"still there: {self.engine.load()}")
+
+        self.call(wait())
+
     def call(self, coroutine: Any) -> Any:
         """Runs a coroutine on the engine's loop."""
         return self._loop.run_until_complete(coroutine)
@@ -62,7 +86,8 @@ def serving(folder: Path, task: str, **changes: Any) -> Iterator[Served]:
     try:
         loop.run_until_complete(engine.start())
         with ThreadPoolExecutor(1) as executor:
-            yield Served(loop, Pipeline(model, engine, executor), engine)
+            loader = DecodingLoader()
+            yield Served(loop, Pipeline(model, engine, executor, loader), engine, loader)
     finally:
         loop.run_until_complete(engine.shutdown())
         loop.close()

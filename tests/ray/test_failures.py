@@ -32,7 +32,8 @@ def test_a_killed_engine_is_not_ready_and_is_replaced(server: Server) -> None:
     ready = httpx.get(server.url + "/ready", timeout=30)
     assert ready.status_code == 503
     states = {model["model"]: model["state"] for model in ready.json()["models"]}
-    assert states == {"minilm": "ready", "ce-mini": "ready", "intent-mini": "not ready"}
+    assert states.pop("intent-mini") == "not ready"
+    assert set(states.values()) == {"ready"}
     failed = server.post("/v1/classify", BODY, X_Request_Timeout_Ms="2000")
     assert failed.status_code in {503, 504}
     assert "Traceback" not in failed.text

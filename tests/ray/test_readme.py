@@ -39,6 +39,8 @@ def test_every_other_curl_line_works(server: Server) -> None:
         assert _run(server, line)
 
 
-def test_the_python_example_runs(server: Server) -> None:
-    (code,) = _blocks("python")
-    exec(code.replace("http://127.0.0.1:8000", server.url), {})
+def test_the_python_examples_run(server: Server) -> None:
+    blocks = _blocks("python")
+    assert len(blocks) == 2
+    for code in blocks:
+        exec(code.replace("http://127.0.0.1:8000", server.url), {})

@@ -31,4 +31,4 @@ def settings_for(folder: Path, task: str, **changes: Any) -> ModelSettings:
 def text_model(folder: Path, task: str, **changes: Any) -> TextModel:
     """A loaded model without an engine."""
     settings = settings_for(folder, task, **changes)
-    return TextModel(settings, read_checkpoint(folder, settings), TextTokenizer(folder))
+    return TextModel.of(settings, read_checkpoint(folder, settings), TextTokenizer(folder))

@@ -20,7 +20,7 @@ from tests.cluster import ROOT, default_config
 def config(checkpoints: Checkpoints) -> dict[str, Any]:
     content = copy.deepcopy(default_config())
     for application, source in zip(
-        content["applications"][1:], (checkpoints.bert(0), checkpoints.bert(1), checkpoints.roberta(3)), strict=True
+        content["applications"][1:4], (checkpoints.bert(0), checkpoints.bert(1), checkpoints.roberta(3)), strict=True
     ):
         application["args"]["source"] = str(source)
         application["args"]["max_model_len"] = 256
@@ -99,6 +99,27 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda c: _args(c, 1).update(device="cuda", gpu_memory_utilization=0.5, pooling_engine={"num_gpus": 0.5}),
         "minilm-1.args.gpu_memory_utilization: 2 engines of 0.5 GPUs each would take 1.00",
     ),
+    "no image loader": (
+        lambda c: _args(c, 5).update(images={"loader": "gone"}),
+        "clip-mini-1.args.images.loader: no application 'gone' of serve_app.app:images",
+    ),
+    "images in a checkpoint that has none": (
+        lambda c: _args(c, 6).update(source=_args(c, 1)["source"]),
+        "fusion-mini-1.args.source: task image_rank needs a checkpoint of type fusion_ranker; this is 'bert'",
+    ),
+    "a host cache smaller than a sequence": (
+        lambda c: _args(c, 6).update(images={"host_cache_gib": 0.001}),
+        "fusion-mini-1.args.images.host_cache_gib: a sequence's 128 pictures need",
+    ),
+    "no room for the features": (
+        lambda c: _args(c, 6).update(images={"device_cache": 1_000_000}),
+        "fusion-mini-1.args.source: needs",
+    ),
+    "image limits that contradict": (
+        lambda c: _args(c, 4).update(max_image_pixels=10**9),
+        "applications[4].args: max_pixels_in_flight: less than max_image_pixels",
+    ),
+    "no network": (lambda c: _args(c, 4).update(allow_networks=["10.0.0.0/99"]), "applications[4].args.allow_networks"),
     "more than the GPU has": (
         lambda c: _args(c, 1).update(device="cuda", gpu_memory_utilization=0.001, pooling_engine={"num_gpus": 1.0}),
         "minilm-1.args.gpu_memory_utilization: needs",
@@ -133,6 +154,18 @@ def test_heads_that_kill_the_cpu_engine_are_refused(
     _args(config, 2)["source"] = str(folder)
     problems = [str(problem) for problem in check_file(_write(config, tmp_path)).problems]
     assert any("attention heads of size 16 do not run on CPU" in problem for problem in problems)
+
+
+def test_reservations_that_one_machine_cannot_meet_are_noted(
+    config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psutil.cpu_count", lambda: 2)
+    report = check_file(_write(config, tmp_path))
+    assert not any("CPUs" in note for note in report.notes)  # the default starts on a laptop, and can be redeployed
+    _args(config, 4)["replicas"] = {"num_replicas": 3, "num_cpus": 1}
+    report = check_file(_write(config, tmp_path))
+    assert report.problems == []  # a cluster may have them
+    assert any("reserve 3." in note and "has 2" in note for note in report.notes), report.notes
 
 
 @pytest.mark.parametrize("text", ["", "- a", "a: [", "applications: 3"])

@@ -132,3 +132,23 @@ def test_transformers_loads_what_it_would_change(
     config = tmp_path / "tokenizer_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | change))
     assert tokenization._plain_backend(tmp_path) is None
+
+
+def test_siglips_own_tokenizer_is_written_in_python(tmp_path: Path) -> None:
+    """Public SigLIP checkpoints bring a SentencePiece model only, and no fast tokenizer exists for it."""
+    import sentencepiece
+    from transformers import AutoTokenizer, SiglipTokenizer
+
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([text.lower() for text in CORPUS * 4]), model_prefix=str(tmp_path / "spiece"),
+        vocab_size=120, hard_vocab_limit=False, pad_id=-1, bos_id=-1, eos_id=1, unk_id=2,
+        user_defined_symbols=["<pad>"], minloglevel=2,
+    )  # fmt: skip
+    SiglipTokenizer(str(tmp_path / "spiece.model")).save_pretrained(tmp_path)
+    reference = AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer = TextTokenizer(tmp_path)
+    for text in ("The quick brown fox!", "Paris is, the capital.", "UPPER", "서울"):
+        special = tokenizer.single
+        ids = [*special.before, *tokenizer.encode([text])[0], *special.after]
+        assert ids == reference(text).input_ids
+    assert tokenizer.pad_id() == reference.pad_token_id

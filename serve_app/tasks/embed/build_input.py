@@ -1,11 +1,16 @@
-"""Texts to sequences, with the model's prompt before each."""
+"""Texts and images to sequences, with the model's prompt before each text.
+
+An image is a sequence of one marker token. Images of equal content are one sequence, and those whose vector is known
+are none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from serve_app.errors import ContextLengthExceeded, InvalidRequest
-from serve_app.messages import EmbedRequest, ScoreRequest, Truncation
+from serve_app.messages import EmbedRequest, ImageRef, ScoreRequest, Truncation
+from serve_app.tasks.images import RequestImages
 from serve_app.tasks.model import (
     InputBuilder,
     ModelInput,
@@ -17,7 +22,7 @@ from serve_app.tasks.model import (
 from serve_app.vocabulary import PoolingTask
 
 
-def build_input(model: TextModel, request: EmbedRequest) -> ModelInput:
+def build_input(model: TextModel, request: EmbedRequest, images: RequestImages | None = None) -> ModelInput:
     """One sequence per input. Ready token ids are taken as they are.
 
     Raises:
@@ -38,35 +43,52 @@ def build_input(model: TextModel, request: EmbedRequest) -> ModelInput:
     texts = [prompt + item if isinstance(item, str) else item for item in request.inputs]
     fields = [f"{request.input_field}[{i}]" for i in range(len(texts))]
     add_texts(builder, model, texts, fields, request.truncation)
+    _add_images(builder, model, images)
     return builder.build()
 
 
-def build_pair_input(model: TextModel, request: ScoreRequest) -> ModelInput:
-    """Queries first, then documents (chunks of one behind the other); each query once.
+def build_pair_input(model: TextModel, request: ScoreRequest, images: RequestImages | None = None) -> ModelInput:
+    """Queries first, then documents (chunks of one behind the other), then images; each query once.
 
     The sequences' owners are numbered through: query i is i, document j is `len(queries) + j`.
     """
     prompts = model.checkpoint.prompts
     builder = InputBuilder(PoolingTask.EMBED)
-    queries = [prompts.get("query", "") + query for query in request.queries]
+    queries = [_prompted(prompts.get("query", ""), query) for query in request.queries]
     single = len(queries) == 1
     fields = [request.query_field if single else f"{request.query_field}[{i}]" for i in range(len(queries))]
     add_texts(builder, model, queries, fields, Truncation(enabled=False, max_input_tokens=None))
-    documents = [prompts.get("document", "") + document for document in request.documents]
+    documents = [_prompted(prompts.get("document", ""), document) for document in request.documents]
     fields = [f"{request.document_field}[{i}]" for i in range(len(documents))]
     add_texts(builder, model, documents, fields, request.truncation, first_owner=len(queries))
+    _add_images(builder, model, images)
     return builder.build()
+
+
+def _prompted(prompt: str, item: str | ImageRef) -> str | ImageRef:
+    return prompt + item if isinstance(item, str) else item
+
+
+def _add_images(builder: InputBuilder, model: TextModel, images: RequestImages | None) -> None:
+    """A sequence for every image whose vector is not known, in the order of the keys."""
+    if images is None:
+        return
+    facts = model.checkpoint.images
+    assert facts is not None
+    for key in dict.fromkeys(images.keys.values()):
+        if key not in images.vectors:
+            builder.add_images([key], [images.rows.get(key, -1)], facts.marker)
 
 
 def add_texts(
     builder: InputBuilder,
     model: TextModel,
-    inputs: Sequence[str | Sequence[int]],
+    inputs: Sequence[str | Sequence[int] | ImageRef],
     fields: Sequence[str],
     truncation: Truncation,
     first_owner: int = 0,
 ) -> None:
-    """Appends single texts, or ready token ids, each within the model's window."""
+    """Appends single texts, or ready token ids, each within the model's window; leaves images out."""
     special = model.tokenizer.single
     window = model.window(truncation)
     room = window - special.overhead(pair=False)
@@ -77,6 +99,8 @@ def add_texts(
     position = 0
     for i, item in enumerate(inputs):
         owner = first_owner + i
+        if isinstance(item, ImageRef):
+            continue
         if not isinstance(item, str):
             _add_ready_ids(builder, model, item, fields[i], window, truncation, owner)
             continue
@@ -96,7 +120,8 @@ def add_texts(
         if special.overhead(pair=False) == 0:
             require_tokens(ids, fields[i])
         for piece in pieces:
-            builder.add(special.before, piece, special.after, owner=owner)
+            filling = model.padding[special.overhead(pair=False) + len(piece) :]
+            builder.add(special.before, piece, special.after, filling, owner=owner)
 
 
 def _add_ready_ids(
@@ -116,4 +141,4 @@ def _add_ready_ids(
                 f"{field}: {len(ids)} tokens; there is room for {window} and truncation is off", field
             )
         builder.truncated.append(owner)
-    builder.add(ids[:window], owner=owner)
+    builder.add(ids[:window], model.padding[len(ids) :], owner=owner)

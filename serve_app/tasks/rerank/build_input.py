@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from serve_app.errors import ContextLengthExceeded
 from serve_app.messages import ScoreRequest
@@ -36,7 +37,7 @@ def build_input(model: TextModel, request: ScoreRequest) -> ModelInput:
     window = model.window(request.truncation)
     frames = _frames(model, request, window)
     template = model.settings.resolved_template
-    documents = request.documents
+    documents = cast(Sequence[str], request.documents)  # the pipeline has refused images
     texts = [template.document_prefix + d for d in documents] if template else list(documents)
     longest = (window - min(frame.length for frame in frames)) * request.truncation.max_chunks
     ids, unread = model.tokenizer.encode_capped(texts, longest)
@@ -65,10 +66,11 @@ def build_input(model: TextModel, request: ScoreRequest) -> ModelInput:
 def _frames(model: TextModel, request: ScoreRequest, window: int) -> list[_Frame]:
     """One frame per query: each query is tokenized once, however many documents it has."""
     template = model.settings.resolved_template
+    queries = cast(Sequence[str], request.queries)
     if template is None:
-        texts, overhead = list(request.queries), model.tokenizer.pair.overhead(pair=True)
+        texts, overhead = list(queries), model.tokenizer.pair.overhead(pair=True)
     else:
-        texts = [_head_text(template, request, query) for query in request.queries]
+        texts = [_head_text(template, request, query) for query in queries]
         overhead = 0
     encoded, unread = model.tokenizer.encode_capped(texts, window)
     around = model.tokenizer.encode([template.prefix, template.suffix]) if template is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from typing import Any
 
 import orjson
@@ -28,13 +28,17 @@ SCALARS = (
     | st.integers()
     | st.floats()
     | st.text(max_size=20)
-    | st.sampled_from(["", "float", "base64", "END", "START", "right", "query", "\ud800", 2**63, -1])
+    | st.sampled_from(
+        ["", "float", "base64", "END", "START", "right", "query", "\ud800", 2**63, -1, "image_url", "data:;base64,QQ=="]
+    )
 )
 JSON = st.recursive(
     SCALARS,
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["text", "content", "type", "image", "x"]) | st.text(max_size=5), inner)
+        | st.dictionaries(
+            st.sampled_from(["text", "content", "type", "image", "image_url", "url", "x"]) | st.text(max_size=5), inner
+        )
     ),
     max_leaves=6,
 )
@@ -86,6 +90,9 @@ HOSTILE = {
     "controls everywhere": dict.fromkeys(NAMES, "\x01" * 10000),
     "wrong lists everywhere": {name: [[LONG] * 10] * 10 for name in NAMES},
     "long keys inside": {name: [{LONG: LONG}] for name in NAMES},
+    "long images inside": {name: [{"image": LONG}] for name in NAMES},
+    "long base64 with one wrong character": {name: [{"image": "A" * 100_000 + "!"}] for name in NAMES},
+    "long media types": {name: [{"image_url": f"data:{LONG};base64,QQ=="}] for name in NAMES},
     "long part types inside": {name: [{"content": [{"type": LONG}]}] for name in NAMES},
     "integers too long to print": dict.fromkeys(NAMES, 10**5000),
     "such integers inside": {name: [1, -(10**5000)] for name in NAMES},
@@ -155,25 +162,33 @@ def test_every_refused_field_is_refused_and_every_harmless_value_is_taken(route)
             assert name in validate(body_class, {**route.example, name: value}, "POST /x").ignored
 
 
-def best_of(tries: int, work: Any) -> float:
-    """CPU seconds of the fastest try: the test is about the code, not about what else the machine does."""
-    times = []
-    for _ in range(tries):
-        start = time.thread_time()
+def python_calls(work: Any) -> int:
+    """Python functions that `work` enters: what it costs, whatever else the machine does."""
+    count = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
         work()
-        times.append(time.thread_time() - start)
-    return min(times)
+    finally:
+        sys.setprofile(None)
+    return count
 
 
-@pytest.mark.parametrize("document", ["x" * 500, {"text": "x" * 500}], ids=["strings", "objects"])
-def test_500_documents_are_read_and_answered_within_a_few_milliseconds(wire, document):
+@pytest.mark.parametrize(
+    ("document", "reading"), [("x" * 500, 100), ({"text": "x" * 500}, 4_000)], ids=["strings", "objects"]
+)
+def test_500_documents_cost_little_python(wire, document, reading):
     route = BY_PATH["/v1/rerank"]
     body = {"query": "q", "documents": [document] * 500}
-    assert best_of(20, lambda: route.adapter(body, wire.limits)) < 0.002
+    assert python_calls(lambda: route.adapter(body, wire.limits)) < reading
     call = route.adapter(body, wire.limits)
     result = wire.scores(*[i / 500 for i in range(500)])
 
     def render() -> bytes:
         return orjson.dumps(call.render(result, Meta("r", 1)), option=orjson.OPT_SERIALIZE_NUMPY)
 
-    assert best_of(20, render) < 0.002
+    assert python_calls(render) < 100

@@ -76,16 +76,15 @@ def test_inputs(wire, value, inputs):
     ("value", "message"),
     [
         ([], "input: must not be empty"),
-        (3, "input: must be a string, a list of strings, or token ids; got a number"),
-        (["a", 3], 'input[1]: must be a string or {"text": …}; got a number'),
+        (3, "input: must be a string, a list of strings or images, or token ids; got a number"),
+        (["a", 3], 'input[1]: must be a string, {"text": …} or {"image": …}; got a number'),
         ([3, "a"], "input[1]: must be a token id, 0 or more; got 'a'"),
         ([1, True], "input[1]: must be a token id, 0 or more; got true"),
         ([[1], [2, -1]], "input[1][1]: must be a token id, 0 or more; got -1"),
         ([[1, 2**31]], "input[0][1]: must be a token id, 0 or more; got 2147483648"),
         ([[]], "input[0]: must not be empty"),
-        ([{"image": "u"}], "input[0].image: images are not served by this route yet; send text"),
         ([{"text": "a", "foo": 1}], "input[0]: unknown field 'foo' beside 'text'"),
-        ([1.5], 'input[0]: must be a string or {"text": …}; got a number'),
+        ([1.5], 'input[0]: must be a string, {"text": …} or {"image": …}; got a number'),
     ],
 )
 def test_bad_inputs_name_field_and_index(wire, value, message):

@@ -8,7 +8,7 @@ import pytest
 from serve_app.errors import ContextLengthExceeded, InvalidRequest
 from serve_app.messages import EmbedRequest, EngineOutput, ScoreRequest, Truncation
 from serve_app.tasks.embed.build_input import build_input, build_pair_input
-from serve_app.tasks.embed.postprocess import cosine_scores, postprocess
+from serve_app.tasks.embed.postprocess import pair_scores, postprocess
 from tests.checkpoints import Checkpoints
 from tests.unit.models import text_model
 
@@ -80,7 +80,7 @@ def test_cosine_with_chunks(checkpoints: Checkpoints, queries: int) -> None:
     built = build_pair_input(model, request)
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(queries + 4, 8)).astype(np.float32)
-    got = cosine_scores(request, built, EngineOutput(vectors, 0, 0))
+    got = pair_scores(model, request, built, EngineOutput(vectors, 0, 0))
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     query = [unit[i if queries > 1 else 0] for i in range(3)]
     documents = unit[queries:]

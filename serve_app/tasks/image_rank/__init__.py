@@ -1,0 +1,1 @@
+"""Fusion rankers: a query and an image in, one logit out."""

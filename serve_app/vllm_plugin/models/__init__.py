@@ -1,0 +1,1 @@
+"""Out-of-tree models: image encoders that take ready uint8 pixels, and the fusion ranker."""
