@@ -226,14 +226,18 @@ class PathRun:
         folder = _local(self.served.source)
         if folder is None:
             return None
+        stamp = _stamp(self.served.source)
         texts = [Corpus(self._words, f"parity-{i}").query() for i in range(o.parity_requests)]
         names = [f"parity-{i}" for i in range(o.parity_images)]
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             logits = pool.apply(reference_logits, (folder, texts, names, self.served.max_model_len))
-        return ParityScores(texts, names, (1 / (1 + np.exp(-logits.astype(np.float64)))).tolist())
+        return ParityScores(texts, names, (1 / (1 + np.exp(-logits.astype(np.float64)))).tolist(), stamp)
 
     async def _check_parity(self, client: Client, wanted: ParityScores) -> None:
         got = [await client.scores(text, wanted.names) for text in wanted.texts]
+        self.result.data["parity"] = {"queries": wanted.texts, "scores": got, "PyTorch float32": wanted.scores}
+        if _stamp(self.served.source) != wanted.stamp:
+            self.result.problems.append("the checkpoint has changed since the reference was scored")
         limit = 0.05 if self.served.dtype.endswith("float16") else 1e-3
         self.result.agreements.append(compare(self.served.name, got, "PyTorch float32", wanted.scores, limit))
         self.result.write()
@@ -241,11 +245,12 @@ class PathRun:
 
 @dataclass(frozen=True, slots=True)
 class ParityScores:
-    """Queries, names of small images, and the scores of all pairs."""
+    """Queries, names of small images, the scores of all pairs, and the state of the checkpoint they are of."""
 
     texts: list[str]
     names: list[str]
     scores: list[list[float]]
+    stamp: list[tuple[str, int, int]]
 
 
 def reference_logits(folder: Path, texts: Sequence[str], names: Sequence[str], max_length: int) -> Any:
@@ -275,3 +280,10 @@ def _local(source: str) -> Path | None:
     with contextlib.suppress(SourceError):
         return local_directory(source)
     return None
+
+
+def _stamp(source: str) -> list[tuple[str, int, int]]:
+    """Name, size and time of a checkpoint's weights: another process may write them anew while a run lasts."""
+    folder = _local(source)
+    files = sorted(folder.glob("*.safetensors")) if folder is not None else []
+    return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]

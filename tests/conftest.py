@@ -40,6 +40,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config = default_config()
     for application in config["applications"]:
         if application["name"] == "images":  # the tests' pictures come from this machine
-            application["args"] |= {"allow_networks": ["127.0.0.1/32"], "allow_ports": []}
+            application["args"] |= {"allow_networks": ["127.0.0.1/32"], "allow_ports": [], "cache_mib": 8}
     with running(config, tmp_path_factory.mktemp("server")) as started:
         yield started

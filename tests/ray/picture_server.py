@@ -36,8 +36,11 @@ class PictureServer:
             def log_message(self, *_: Any) -> None:
                 """Quiet."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 256  # connections that wait to be accepted; 5 by default, the rest would be dropped
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @contextlib.contextmanager
@@ -66,7 +69,8 @@ class PictureServer:
             time.sleep(self.delay_s)
         status = int(path[1:]) if path[1:].isdigit() else 200
         name = path.rsplit("/", 1)[-1]
-        body = b"<html>secret page</html>" if path == "/html" else self.pictures.get(name, b"nothing")
+        known = self.pictures.get(name) or self.pictures.get(name.partition("?")[0])
+        body = b"<html>secret page</html>" if path == "/html" else known or b"nothing"
         handler.send_response(status)
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()

@@ -60,7 +60,7 @@ def reference_image_vectors(folder: Path, pictures: Sequence[ByteArray], *, dtyp
     from PIL import Image
     from transformers import AutoImageProcessor
 
-    processor, model = AutoImageProcessor.from_pretrained(folder, use_fast=False), _load(folder, dtype)
+    processor, model = AutoImageProcessor.from_pretrained(folder, backend="pil"), _load(folder, dtype)
     rows = []
     with torch.inference_mode():
         for picture in pictures:
