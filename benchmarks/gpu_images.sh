@@ -9,7 +9,8 @@
 # Checkpoint and compile cache go to $WORK (default: /tmp/poolserve-benchmark), which should survive between runs.
 #
 # STEPS="fusion-engine images-path" picks steps; ENGINE_S and PATH_S are their limits in seconds. EAGER=1 runs all engines
-# without compilation and CUDA graphs: they start in half the time, and small steps are slower.
+# without compilation and CUDA graphs: they start in half the time, and small steps are slower. With more time, run the steps
+# apart: STEPS=fusion-engine ENGINE_S=520, then STEPS=images-path PATH_S=520; then an `images-path` has room for `--rounds 2`.
 set -uo pipefail
 out=${1:?usage: gpu_images.sh OUT_DIR [OPTIONS]}
 shift
@@ -18,7 +19,7 @@ out=$(cd "$out" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PYTHONUNBUFFERED=1 VLLM_CACHE_ROOT=${VLLM_CACHE_ROOT:-$WORK/vllm_cache}
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-: "${STEPS:=fusion-engine images-path}" "${ENGINE_S:=300}" "${PATH_S:=215}" "${EAGER:=0}"
+: "${STEPS:=fusion-engine images-path}" "${ENGINE_S:=285}" "${PATH_S:=235}" "${EAGER:=0}"
 began=$SECONDS
 model=$WORK/fusion-vit-l-14-336
 code=0
@@ -50,6 +51,6 @@ if [[ $STEPS == *images-path* ]]; then
   limit=$PATH_S
   step images-path "$limit" python3 -m benchmarks images-path --name gpu-images-path --results-dir "$out" \
     --logs-dir "$out/logs" --launch-poolserve "$out/gpu_images.yaml" --loaders 1 2 4 8 --loader-cpus 1 \
-    --concurrency 1 4 16 --rounds 1 --seconds 2.5 --start-limit 150 --budget $((limit - 25)) "$@" || code=$?
+    --concurrency 1 4 16 --rounds 1 --seconds 2.5 --start-limit $((limit - 60)) --budget $((limit - 30)) "$@" || code=$?
 fi
 exit $code

@@ -72,7 +72,7 @@ def sides(options: LoadingOptions) -> list[Side]:
 
 
 def run(options: LoadingOptions) -> int:
-    """Measures and writes; 0 for a valid run, else 1."""
+    """Measures and writes; 0 for a valid run, 1 otherwise, 130 when interrupted."""
     settings = {k: v for k, v in asdict(options).items() if k not in ("command", "results_dir", "name", "commit")}
     result = ImageResult(
         name=options.name,
@@ -86,16 +86,20 @@ def run(options: LoadingOptions) -> int:
         dtypes={"pixels": "uint8"},
         extra_columns={"cpu_ms": "CPU ms/image", "peak_mib": "memory MiB"},
     )
-    with ExitStack() as stack:
-        server = stack.enter_context(ImageServer())
-        result.settings["mean_bytes"] = server.mean_bytes
-        loaders = [stack.enter_context(LoaderProcess(side)) for side in sides(options)]
-        compare_pixels(result, options, server, loaders)
-        measure(result, options, server, {loader.side.name: loader for loader in loaders})
-    result.finished = True
+    code = 0
+    try:
+        with ExitStack() as stack:
+            server = stack.enter_context(ImageServer())
+            result.settings["mean_bytes"] = server.mean_bytes
+            loaders = [stack.enter_context(LoaderProcess(side)) for side in sides(options)]
+            compare_pixels(result, options, server, loaders)
+            measure(result, options, server, {loader.side.name: loader for loader in loaders})
+        result.finished = True
+    except KeyboardInterrupt:
+        code = 130
     page = result.write()
     print(f"\n{page.read_text()}\nwritten: {page}", flush=True)
-    return int(not result.valid())
+    return code or int(not result.valid())
 
 
 def measure(
@@ -108,7 +112,7 @@ def measure(
         for share, delay, concurrency in conditions:
             for position, name in enumerate(order):
                 if time.monotonic() - began > options.budget_s:
-                    result.problems.append(f"stopped after {options.budget_s:.0f} s: turns are missing")
+                    result.out_of_time(number, options.budget_s)
                     return
                 # Names of its own for every turn, so that no cache anywhere helps the second side.
                 seed = f"{options.seed}-{number}-{share}-{delay}-{concurrency}-{position}"

@@ -47,6 +47,7 @@ class ImageResult:
         baseline: side that ratios are taken against; None: no ratios.
         extra_columns: figures of `Measurement.extra` that get a column, and their headings.
         problems: why the figures may not be quoted, beside failed requests and parity.
+        notes: what a reader must know besides.
     """
 
     name: str
@@ -64,6 +65,7 @@ class ImageResult:
     agreements: list[Agreement] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     finished: bool = False
     data: dict[str, Any] = field(default_factory=dict)
     _conditions: dict[str, Any] = field(default_factory=dict)
@@ -78,6 +80,15 @@ class ImageResult:
             "versions": environment.versions(),
             "hardware": environment.hardware(),  # now: the load average before the run is part of it
         }
+
+    def out_of_time(self, number: int, seconds: float) -> None:
+        """The budget was spent in a round: what is whole counts, and without a whole round nothing does."""
+        said = f"{number} rounds: after {seconds:.0f} s the time was up"
+        if number:
+            self.turns = [turn for turn in self.turns if turn.round < number]
+            self.notes.append(said)
+        else:
+            self.problems.append(f"{said}, turns are missing")
 
     def valid(self) -> bool:
         """Whether the figures may be quoted."""
@@ -104,6 +115,7 @@ class ImageResult:
             "method": self.method,
             "valid": self.valid(),
             "problems": found,
+            "notes": self.notes,
             "summary": [asdict(s) for s in summed],
             "parity": {"verdict": verdict(self.agreements), "agreements": [asdict(a) for a in self.agreements]},
             "data": self.data,
@@ -115,8 +127,8 @@ class ImageResult:
     def _page(self, result: Mapping[str, Any], summed: Sequence[Summary]) -> Iterator[str]:
         yield from (f"# {result['name']}, {result['date']}", "", f"valid: {'yes' if result['valid'] else 'NO'}")
         yield from (f"parity: {result['parity']['verdict']}", "")
-        if result["problems"]:
-            yield from (*(f"* {p}" for p in result["problems"]), "")
+        if said := [*result["problems"], *result["notes"]]:
+            yield from (*(f"* {line}" for line in said), "")
         yield from (self.method, "", *self._table(summed), "")
         if any(s.stages for s in summed):
             yield from ("## Stages", "", "p50 in ms, median over rounds; from `Server-Timing`.", "")

@@ -169,7 +169,7 @@ class PathRun:
                         return
                     for concurrency, state in itertools.product(o.concurrencies, ("cold", "warm")):
                         if time.monotonic() - self._began > o.budget_s:
-                            self.result.problems.append(f"stopped after {o.budget_s:.0f} s: turns are missing")
+                            self.result.out_of_time(number, o.budget_s)
                             return
                         outcomes, warmup, share = await client.turn(f"{number}-{side}", state, concurrency)
                         measured = measurement(

@@ -225,7 +225,7 @@ class FusionRun:
                 for position, side in enumerate(order):
                     for state in ("cold", "warm"):
                         if self._elapsed() > o.budget_s:
-                            self.result.problems.append(f"stopped after {self._elapsed():.0f} s: turns are missing")
+                            self.result.out_of_time(number, self._elapsed())
                             return
                         await self._turn(side, state, concurrency, (number, position))
             self.result.write()

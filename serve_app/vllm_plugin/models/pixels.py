@@ -81,10 +81,9 @@ class PixelProcessor(BaseMultiModalProcessor):
         pictures = list(inputs.mm_data_items["image"].get_all()) if counts.get("image") else []
         items: list[Any] = [pixel_item(self._prepare(picture)) for picture in pictures]
         hashes = self._hashes(inputs) if pictures else []
-        if inputs.cache is not None:
-            items = [
-                inputs.cache.get_and_update_item((item, []), key)[0] for item, key in zip(items, hashes, strict=True)
-            ]
+        cache = inputs.cache if hasattr(inputs, "cache") else self.cache  # vLLM 0.26 keeps it at the processor
+        if cache is not None:
+            items = [cache.get_and_update_item((item, []), key)[0] for item, key in zip(items, hashes, strict=True)]
         start = len(inputs.prompt)
         return mm_input(
             prompt_token_ids=[*inputs.prompt, *[self._marker()] * len(pictures)],

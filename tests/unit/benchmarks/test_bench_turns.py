@@ -129,3 +129,16 @@ def test_failed_requests_parity_and_no_turns_at_all_make_a_result_invalid(tmp_pa
     wrong.agreements.append(compare("a", [[0.1, 0.9]], "b", [[0.1, 0.8]], 1e-3))
     assert not any(each.valid() for each in (nothing, failed, wrong))
     assert "parity: FAILED" in wrong.write().read_text()
+
+
+def test_a_run_whose_time_is_up_keeps_its_whole_rounds(tmp_path: Path) -> None:
+    two, none = result(tmp_path), result(tmp_path)
+    for each in (two, none):
+        each.turns += [turn("a", 0, 0.1), turn("b", 0, 0.1), turn("b", 1, 0.1)]
+        each.finished = True
+    two.out_of_time(1, 60)
+    none.out_of_time(0, 60)
+    assert [(t.side, t.round) for t in two.turns] == [("a", 0), ("b", 0)]
+    assert two.valid()
+    assert not none.valid()
+    assert "1 rounds: after 60 s the time was up" in two.write().read_text()
