@@ -33,6 +33,14 @@ class Section:
             yield from (*table(self.header, self.rows), "")
 
 
+def busy(hardware: Mapping[str, Any]) -> list[str]:
+    """A note for a machine that had other work before the run began: whoever has more threads gets more of it."""
+    load, cpus = hardware["load_before"], hardware["cpus"]
+    if load <= cpus / 2:
+        return []
+    return [f"the machine was busy, load {load} on {cpus} CPUs: rates and latencies are not quotable, CPU time is"]
+
+
 @dataclass(slots=True)
 class ImageResult:
     """What a run knows so far.
@@ -80,6 +88,7 @@ class ImageResult:
             "versions": environment.versions(),
             "hardware": environment.hardware(),  # now: the load average before the run is part of it
         }
+        self.notes += busy(self._conditions["hardware"])
 
     def out_of_time(self, number: int, seconds: float) -> None:
         """The budget was spent in a round: what is whole counts, and without a whole round nothing does."""

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.image_results import UNFINISHED, ImageResult, Section
+from benchmarks.image_results import UNFINISHED, ImageResult, Section, busy
 from benchmarks.load import ERROR_LIMIT, Outcome
 from benchmarks.parity import compare
 from benchmarks.timed import timed_loop, wall_s
@@ -142,3 +142,9 @@ def test_a_run_whose_time_is_up_keeps_its_whole_rounds(tmp_path: Path) -> None:
     assert two.valid()
     assert not none.valid()
     assert "1 rounds: after 60 s the time was up" in two.write().read_text()
+
+
+def test_a_busy_machine_is_noted() -> None:
+    assert busy({"load_before": 0.4, "cpus": 2}) == []
+    (note,) = busy({"load_before": 14.85, "cpus": 2})
+    assert "load 14.85 on 2 CPUs" in note
