@@ -263,8 +263,8 @@ def _check_totals(report: Report) -> None:
     cores, reserved = psutil.cpu_count() or 1, _reserved_cpus(report)
     if reserved > cores:
         report.notes.append(
-            f"the replicas reserve {reserved:g} CPUs and this machine has {cores}: on this machine alone, Ray would wait "
-            "for more for ever"
+            f"the replicas reserve {reserved:g} CPUs and this machine has {cores}: on it alone, Ray would wait for "
+            "more for ever"
         )
     cpu = {n: p for n, p in report.plans.items() if report.models[n].device == "cpu"}
     needed = sum(plan.needed * report.models[name].pooling_engine.num_replicas for name, plan in cpu.items())

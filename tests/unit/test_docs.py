@@ -15,7 +15,9 @@ def test_the_settings_page_is_made_from_the_settings() -> None:
     subprocess.run([sys.executable, "scripts/settings_page.py", "--check"], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/decisions.md", "docs/images.md", "benchmarks/README.md", "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/decisions.md", "docs/images.md", "benchmarks/README.md", "CHANGELOG.md"]
+)
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     for target in re.findall(r"\]\((?!http)([^)#]+)", path.read_text()):
