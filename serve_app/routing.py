@@ -37,6 +37,7 @@ class RoutingTable:
             }
             for name, model in settings.models.items()
         }
+        self._defaults = frozenset(name for name, model in settings.models.items() if model.default)
 
     def __iter__(self) -> Iterator[Target]:
         for versions in self._targets.values():
@@ -46,7 +47,8 @@ class RoutingTable:
         """The version that serves a request.
 
         Args:
-            model: `name`, `name@version`, or None where one model only serves, or is made for, the operation.
+            model: `name`, `name@version`, or None where one model only serves, or is made for, the operation, or is the
+                default among those.
             operation: what is asked for.
 
         Raises:
@@ -78,6 +80,9 @@ class RoutingTable:
         made_for = [name for name in names if MADE_FOR[operation] in tasks[name]]
         if len(made_for) == 1:
             return made_for[0]
+        defaults = [name for name in made_for or names if name in self._defaults]
+        if len(defaults) == 1:
+            return defaults[0]
         if not names:
             raise UnknownModel(f"model: no model serves {operation}; there are: {self._names()}", "model")
         if len(names) > 1:

@@ -396,6 +396,9 @@ class ModelRoute(Settings):
     """One model in the routing table."""
 
     versions: dict[str, VersionRoute] = Field(min_length=1, description="Versions by name.")
+    default: bool = Field(
+        default=False, description="Serves requests that name no model, where several models are made for them."
+    )
 
     @model_validator(mode="after")
     def _weights(self) -> Self:

@@ -11,14 +11,16 @@ from serve_app.errors import InvalidRequest, UnknownModel
 from serve_app.routing import RoutingTable
 from serve_app.settings import RoutingSettings
 from serve_app.vocabulary import Operation
+from tests.cluster import default_config
 
 
-def _table(**models: dict[str, tuple[str, float]]) -> RoutingTable:
+def _table(defaults: tuple[str, ...] = (), /, **models: dict[str, tuple[str, float]]) -> RoutingTable:
     return RoutingTable(
         RoutingSettings.model_validate(
             {
                 "models": {
                     name: {
+                        "default": name in defaults,
                         "versions": {
                             version: {"application": f"{name}-{version}", "task": task, "weight": weight}
                             for version, (task, weight) in versions.items()
@@ -64,6 +66,27 @@ def test_no_name_where_several_do_is_refused(task: str) -> None:
     table = _table(a={"1": (task, 1)}, b={"1": (task, 1)})
     with pytest.raises(InvalidRequest, match="several models serve rerank: a, b"):
         table.resolve(None, Operation.RERANK)
+
+
+def test_no_name_goes_to_the_default_among_several() -> None:
+    models = {"a": {"1": ("embed", 1.0)}, "b": {"1": ("embed", 1.0)}, "ce": {"1": ("rerank", 1.0)}}
+    assert _table(("b",), **models).resolve(None, Operation.EMBED).model == "b"
+    assert _table(("b",), **models).resolve(None, Operation.RERANK).model == "ce"  # the one that is made for it
+    for defaults in ((), ("a", "b"), ("ce",)):
+        with pytest.raises(InvalidRequest, match="several models serve embed: a, b"):
+            _table(defaults, **models).resolve(None, Operation.EMBED)
+
+
+def test_the_shipped_configuration_answers_clients_that_name_no_model() -> None:
+    models = default_config()["applications"][0]["deployments"][0]["user_config"]
+    table = RoutingTable(RoutingSettings.model_validate(models))
+    wanted = {
+        Operation.EMBED: "minilm",
+        Operation.RERANK: "ce-mini",
+        Operation.SCORE: "ce-mini",
+        Operation.CLASSIFY: "intent-mini",
+    }
+    assert {operation: table.resolve(None, operation).model for operation in wanted} == wanted
 
 
 def test_wrong_operation_is_the_callers_error() -> None:
