@@ -24,7 +24,7 @@ def _table(defaults: tuple[str, ...] = (), /, **models: dict[str, tuple[str, flo
                         "versions": {
                             version: {"application": f"{name}-{version}", "task": task, "weight": weight}
                             for version, (task, weight) in versions.items()
-                        }
+                        },
                     }
                     for name, versions in models.items()
                 }
