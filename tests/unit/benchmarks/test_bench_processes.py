@@ -18,8 +18,8 @@ from benchmarks.processes import Server, ServerFailed, family, port_is_free
 SERVER = """
 import http.server, os, pathlib, signal, subprocess, sys
 port, folder, stubborn = int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3] == "stubborn"
-if stubborn:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+# Said outright: what a shell starts with & has SIGINT ignored, and so have all its children.
+signal.signal(signal.SIGINT, signal.SIG_IGN if stubborn else signal.default_int_handler)
 child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 children = [subprocess.Popen([sys.executable, "-c", child], start_new_session=own) for own in (False, True)]
 (folder / "pids").write_text(" ".join(str(p.pid) for p in children))

@@ -107,7 +107,8 @@ def test_clip_finds_new_pictures() -> None:
 def test_the_fusion_ranker_finds_new_pictures() -> None:
     scorer = fusion_scorer(load_fusion_ranker(FUSION, DType.FLOAT32))
     assert _right(scorer, ["colour", "mixed"]) >= 47
-    assert _right(scorer, ["shape", "count", "swapped colours"]) >= 60
+    assert _right(scorer, ["shape"]) >= 20
+    assert _right(scorer, ["count"]) >= 10  # chance: 3
 
 
 def test_each_example_comes_first_for_its_text() -> None:
