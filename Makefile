@@ -35,6 +35,7 @@ models: setup           ## train the small models of model_zoo/ again
 	@$(BIN)/python -m model_zoo.train_intent_mini
 	@$(BIN)/python -m model_zoo.train_clip_mini
 	@$(BIN)/python -m model_zoo.train_fusion_mini
+	@$(BIN)/python -m model_zoo.train_absa_mini
 	@$(BIN)/python -m model_zoo.check
 
 setup:                  ## the virtual environment, from the locks

@@ -76,11 +76,14 @@ class IOProcessor:
         # The tokenizer's own threads; read at its first use.
         os.environ["RAYON_NUM_THREADS"] = str(threads)
         os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
+        from serve_app.plugin_host.host import plugin_host
         from serve_app.tasks.model import load_text_model
 
         model = load_text_model(settings)
+        plugin = plugin_host(model)
         loader = HandleLoader(settings.images.loader) if model.checkpoint.images is not None else None
-        self._pipeline = Pipeline(model, HandleEngine(engine), ThreadPoolExecutor(threads, "tokenize"), loader)
+        executor = ThreadPoolExecutor(threads, "tokenize")
+        self._pipeline = Pipeline(model, HandleEngine(engine), executor, loader, plugin)
 
     async def run(self, context: Context, request: PipelineRequest) -> PipelineResult | PoolserveError:
         """See `Pipeline.run`; our errors are returned, not raised (see handles.py)."""
@@ -92,5 +95,6 @@ class IOProcessor:
     async def canary(self, deadline: float) -> PoolserveError | None:
         """One small request through this model's whole path."""
         context = Context("canary", deadline, "canary")
-        result = await self.run(context, canary_request(self._pipeline.model.settings.task))
+        model = self._pipeline.model
+        result = await self.run(context, canary_request(model.settings.task, model.checkpoint.absa))
         return result if isinstance(result, PoolserveError) else None

@@ -21,7 +21,7 @@ def make_engine(settings: ModelSettings) -> Engine:
     """The engine that the settings name, not started."""
     checkpoint = read_checkpoint(fetch_metadata(settings.source, settings.revision), settings)
     if settings.engine.kind == "fake":
-        return FakeEngine(settings, width=max(1, len(checkpoint.labels)))
+        return FakeEngine(settings, width=max(1, checkpoint.width))
     return VllmEngine(settings, checkpoint)
 
 

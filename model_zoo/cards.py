@@ -137,7 +137,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def write(folder: Path, report: Mapping[str, Any], card: str) -> None:
-    """Write the figures and the card of a checkpoint."""
+    """Write the figures and the card into ``folder``, and print the figures."""
     (folder / "metrics.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(card, encoding="utf-8")
     print(json.dumps(report, indent=2))

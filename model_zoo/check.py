@@ -1,7 +1,8 @@
 """Check that the committed checkpoints behave: ``python -m model_zoo.check``.
 
 Prints every example with its score and exits non-zero when an expectation fails. The models are loaded the way any
-user would load them, through the classes of Transformers; the fusion ranker through its reference.
+user would load them, through the classes of Transformers; the fusion ranker through its reference, and the one with
+two heads, for which Transformers has no class, as its card says.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from PIL import Image
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, CLIPModel, CLIPProcessor
 
 from model_zoo import examples
+from model_zoo.absa_examples import REVIEWS
+from model_zoo.absa_modelling import MAX_TOKENS as ABSA_TOKENS
+from model_zoo.absa_modelling import answers, load
 from model_zoo.image_models import IMAGE_SIZE, MAX_TOKENS
 from model_zoo.picture_lists import pixels_of
 from model_zoo.pictures import draw, example_scenes
@@ -90,7 +94,7 @@ def example_relevance(folder: Path) -> dict[str, list[float]]:
     return dict(zip(example_scenes(), picture_relevance(folder, [*example_scenes()], pictures), strict=True))
 
 
-def check_files(checks: Checks, folder: Path) -> None:
+def check_files(checks: Checks, folder: Path, max_tokens: int = 512) -> None:
     """Check size, tokenizer layout and that ordinary English is never unknown."""
     print(folder.name)
     checks.expect(sum(f.stat().st_size for f in folder.iterdir()) <= MAX_BYTES, "folder is at most 6 MiB")
@@ -99,7 +103,7 @@ def check_files(checks: Checks, folder: Path) -> None:
     sides = row["token_type_ids"]
     first_side = row["input_ids"].index(tokenizer.sep_token_id) + 1
     checks.expect(sides == [0] * first_side + [1] * (len(sides) - first_side), "pairs have type ids 0 and 1")
-    checks.expect(tokenizer.model_max_length == 512, "model_max_length is 512")
+    checks.expect(tokenizer.model_max_length == max_tokens, f"model_max_length is {max_tokens}")
     odd = tokenizer("Kubernetes-based café, ZX81 @ 100% <{[~]}> quixotic!")["input_ids"]
     checks.expect(tokenizer.unk_token_id not in odd, "unusual English has no unknown pieces")
 
@@ -155,6 +159,16 @@ def check_pictures(checks: Checks, found: dict[str, list[float]]) -> None:
         checks.expect(scores[place] == max(scores), f"the picture of {text} comes first")
 
 
+def check_absa(checks: Checks, folder: Path) -> None:
+    """Check targets, aspects, polarities and sentiments of the examples."""
+    model, tokenizer = load(folder)
+    texts = [text for text, _, _ in REVIEWS]
+    for (text, sentiment, targets), answer in zip(REVIEWS, answers(model, tokenizer, texts), strict=True):
+        found = tuple((text[s.start : s.end], s.aspect, s.polarity) for s in answer.spans)
+        holds = answer.sentiment == sentiment and found == targets
+        checks.expect(holds, f"{answer.sentiment} {answer.probability:.3f}  {text}  {found}")
+
+
 def main() -> int:
     """Run all checks; return the exit status."""
     checks = Checks()
@@ -169,6 +183,8 @@ def main() -> int:
     check_pictures(checks, relevances)
     clear = [row[place] > HIGH for place, row in enumerate(relevances.values())]
     checks.expect(all(clear), "each example picture scores above 0.8 for its own text")
+    check_files(checks, HERE / "absa-mini", ABSA_TOKENS)
+    check_absa(checks, HERE / "absa-mini")
     print("all checks passed" if not checks.failed else f"{checks.failed} checks failed")
     return 1 if checks.failed else 0
 

@@ -1,4 +1,4 @@
-"""`python -m serve_app check CONFIG` and `python -m serve_app up CONFIG`."""
+"""`python -m serve_app check CONFIG`, `up CONFIG` and `verify CONFIG MODEL INPUTS`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from serve_app.check import Report, check_file
+from serve_app.verify.cli import add_arguments, run
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,11 +24,15 @@ def main(arguments: list[str] | None = None) -> int:
     up = commands.add_parser("up", help="check, start Ray and the configuration, say when it is ready; Ctrl-C ends all")
     up.add_argument("config", type=Path)
     up.add_argument("--timeout", type=float, default=900.0, help="seconds until everything must be ready [900]")
+    verify = commands.add_parser("verify", help="compare the served model with Transformers on a file of inputs")
+    add_arguments(verify)
     options = parser.parse_args(arguments)
     if options.command == "check":
         report = check_file(options.config, options.gpu_memory_gib)
         print_report(report, Console())
         return 1 if report.problems else 0
+    if options.command == "verify":
+        return run(options, Console())
     from serve_app.up import bring_up
 
     return bring_up(options.config, options.timeout)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from serve_app.checkpoint import Checkpoint, ImageFacts, read_checkpoint
 from serve_app.memory_plan import GIB, MemoryPlan, count_parameters, plan_memory
+from serve_app.plugin_host.registration import missing
 from serve_app.settings import GatewaySettings, ImageLoaderSettings, ModelSettings, RoutingSettings
 from serve_app.sources import SourceError, local_directory
 from serve_app.tokenization import has_tokenizer
@@ -182,6 +183,8 @@ def _check_routes(report: Report) -> None:
 
 def _check_model(report: Report, name: str, settings: ModelSettings, gpu_memory_gib: float | None) -> None:
     path = f"{name}.args"
+    if settings.io_processor_plugin is not None and (message := missing(settings.io_processor_plugin)) is not None:
+        report.add(f"{path}.io_processor_plugin", message)
     try:
         folder = local_directory(settings.source)
         checkpoint = read_checkpoint(folder, settings) if folder is not None else None

@@ -18,6 +18,7 @@ from serve_app.media.spec import read_pixel_spec
 from serve_app.messages import PixelSpec
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_weights
+from serve_app.tasks.absa.labels import TWO_HEAD, AbsaKind, AbsaScheme, read_scheme
 from serve_app.vocabulary import Activation, PoolingType, Task
 
 _ST_POOLING = {
@@ -70,6 +71,7 @@ class Checkpoint:
         pooling: embedding models: how the checkpoint's own modules pool; None if they do not say.
         prompts: embedding models: texts put before inputs, by kind.
         images: how the model takes images; None: it reads text only.
+        absa: aspect-based sentiment models: what the labels mean.
     """
 
     folder: Path
@@ -82,6 +84,19 @@ class Checkpoint:
     pooling: PoolingType | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)
     images: ImageFacts | None = None
+    absa: AbsaScheme | None = None
+
+    @property
+    def width(self) -> int:
+        """Values in a row of a classifier's output; 0 for embedding models."""
+        return self.absa.width if self.absa is not None else len(self.labels)
+
+    @property
+    def plugin_architecture(self) -> str | None:
+        """The architecture of ours that serves it; None: vLLM has one."""
+        if self.images is not None:
+            return self.images.architecture
+        return TWO_HEAD if self.absa is not None and self.absa.kind is AbsaKind.TWO_HEADS else None
 
 
 def read_checkpoint(folder: Path, settings: ModelSettings) -> Checkpoint:
@@ -112,6 +127,7 @@ def read_checkpoint(folder: Path, settings: ModelSettings) -> Checkpoint:
         pooling=settings.pooling or pooling,
         prompts=prompts if settings.task is Task.EMBED else {},
         images=images,
+        absa=read_scheme(config, labels) if settings.task is Task.ABSA else None,
     )
 
 
@@ -194,7 +210,7 @@ def _activation(config: Mapping[str, Any], st_config: Mapping[str, Any], task: T
         if name not in named:
             raise ValueError(f"source: activation '{name}' is not supported; set `activation`")
         return named[name]
-    return Activation.SOFTMAX if labels > 1 and task is Task.CLASSIFY else Activation.SIGMOID
+    return Activation.SOFTMAX if labels > 1 and task in {Task.CLASSIFY, Task.ABSA} else Activation.SIGMOID
 
 
 def _max_positions(config: Mapping[str, Any]) -> int | None:

@@ -1,14 +1,15 @@
 """What travels between the stages. A request's whole state is in its message and dies with it.
 
-Gateway → IOProcessor: `ScoreRequest`, `EmbedRequest` or `ClassifyRequest`; back come `ScoreResult`, `EmbedResult`,
-`ClassifyResult`. IOProcessor → ImageLoader: `LoadRequest`; back comes `LoadedImages`, by reference. IOProcessor →
-PoolingEngine: `EngineBatch`; back comes `EngineOutput`. All but pixels cross process boundaries by value: token ids and
-scores as flat numpy arrays, which cost half of what lists cost (1.5-3 ms for 500 pairs).
+Gateway → IOProcessor: `ScoreRequest`, `EmbedRequest`, `ClassifyRequest` or `AbsaRequest`; back come `ScoreResult`,
+`EmbedResult`, `ClassifyResult`, `AbsaResult`. IOProcessor → ImageLoader: `LoadRequest`; back comes `LoadedImages`, by
+reference. IOProcessor → PoolingEngine: `EngineBatch`; back comes `EngineOutput`. All but pixels cross process
+boundaries by value: token ids and scores as flat numpy arrays, which cost half of what lists cost (1.5-3 ms for 500
+pairs).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,7 +129,57 @@ class ClassifyRequest:
     truncation: Truncation = Truncation()
 
 
-PipelineRequest = ScoreRequest | EmbedRequest | ClassifyRequest
+@dataclass(frozen=True, slots=True)
+class AbsaRequest:
+    """Texts whose opinions are asked for.
+
+    Attributes:
+        inputs: one text each; any string, also an empty one.
+        aspects: names of the aspects that are asked for; None: all that the model knows. A pair classifier needs them.
+        threshold: spans of a lower score are left out; None: the model's setting.
+    """
+
+    inputs: Sequence[str]
+    aspects: Sequence[str] | None = None
+    threshold: float | None = None
+    input_field: str = "inputs"
+    truncation: Truncation = Truncation()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRequest:
+    """Inputs whose pooled values are asked for as they are (`POST /pooling` with `input`).
+
+    Attributes:
+        inputs: one text each, or one list of token ids each.
+        task: what the pooler computes; None: what the model was made for.
+        use_activation: probabilities and unit vectors; False: logits and vectors as they are.
+    """
+
+    inputs: Sequence[str | Sequence[int]]
+    task: PoolingTask | None = None
+    use_activation: bool = True
+    input_field: str = "input"
+    truncation: Truncation = Truncation()
+
+
+@dataclass(frozen=True, slots=True)
+class DataRequest:
+    """Whatever a model's IO processor takes (`POST /pooling` with `data`).
+
+    Attributes:
+        data: any JSON value; the processor checks it.
+        max_documents, max_images: what one request may hold, for the processors of our own tasks.
+        truncation: of the texts that a plugin makes; our own tasks have it in their data.
+    """
+
+    data: Any
+    max_documents: int
+    max_images: int
+    truncation: Truncation = Truncation(enabled=False)
+
+
+PipelineRequest = ScoreRequest | EmbedRequest | ClassifyRequest | AbsaRequest | PoolRequest | DataRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +242,59 @@ class ClassifyResult:
     served: Served
 
 
-PipelineResult = ScoreResult | EmbedResult | ClassifyResult
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place of a text with an opinion.
+
+    Attributes:
+        start, end: code points of the caller's own string; `text` is `input[start:end]`.
+        aspect: what the opinion is about; None: the model's labels name no aspects.
+        polarity: the model's own word.
+        score: 0 to 1.
+    """
+
+    start: int
+    end: int
+    text: str
+    aspect: str | None
+    polarity: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class AbsaItem:
+    """One text's answer: the whole text's sentiment (label, score), None where the model has no head for it; spans by
+    their places."""
+
+    sentiment: tuple[str, float] | None
+    spans: Sequence[Span]
+
+
+@dataclass(frozen=True, slots=True)
+class AbsaResult:
+    """items: one per input, in their order."""
+
+    items: Sequence[AbsaItem]
+    served: Served
+
+
+@dataclass(frozen=True, slots=True)
+class PoolResult:
+    """rows: one float32 array per input, [width] or, for the tasks of tokens, [tokens, width]."""
+
+    rows: Sequence[FloatArray]
+    served: Served
+
+
+@dataclass(frozen=True, slots=True)
+class DataResult:
+    """json: the processor's answer, already as JSON, whatever it is."""
+
+    json: bytes
+    served: Served
+
+
+PipelineResult = ScoreResult | EmbedResult | ClassifyResult | AbsaResult | PoolResult | DataResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +412,11 @@ class EngineBatch:
         deadline: wall-clock seconds after which the work is dropped.
         images: the images whose markers are among the tokens; None: there are none.
         score_per_marker: every marker has a score of its own, instead of every sequence.
+        values_per_token: every token has values of its own, special tokens included, instead of every sequence.
+        rows_before: with `values_per_token`: rows that the model puts before each sequence's tokens. A two-head model
+            has 1, the logits of the whole text, filled up with zeros to the width of the tokens'.
+        params: all fields of vLLM's `PoolingParams`, as a plugin set them; None: the engine's own for `task`. The
+            values then come in `EngineOutput.shapes`.
     """
 
     request_id: str
@@ -319,6 +427,9 @@ class EngineBatch:
     deadline: float
     images: EngineImages | None = None
     score_per_marker: bool = False
+    values_per_token: bool = False
+    rows_before: int = 0
+    params: Mapping[str, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -330,11 +441,15 @@ class EngineOutput:
 
     Attributes:
         values: float32 [sequences, width]: logits (before any activation) or embeddings (before normalisation);
-            [markers, 1] for a batch with `score_per_marker`.
+            [markers, 1] for a batch with `score_per_marker`; [tokens of the batch, labels] for one with
+            `values_per_token`, the sequences one behind the other, each with `rows_before` rows before its tokens.
+            For a batch with `params`: float32 [all of them], the sequences one behind the other.
         queue_ms: time from the arrival in the engine to the first forward pass that held one of the sequences.
         engine_ms: time from there to the last output.
+        shapes: for a batch with `params`: the shape of each sequence's values, which a plugin's pooler decides.
     """
 
     values: FloatArray
     queue_ms: float
     engine_ms: float
+    shapes: Sequence[tuple[int, ...]] | None = None

@@ -11,24 +11,37 @@ from typing import Protocol
 
 import numpy as np
 
+from serve_app.api.base import Limits, Meta
 from serve_app.errors import DeadlineExceeded, InternalError, InvalidRequest
 from serve_app.messages import (
+    AbsaRequest,
+    AbsaResult,
     ClassifyRequest,
     ClassifyResult,
     Context,
+    DataRequest,
+    DataResult,
     EmbedRequest,
     EmbedResult,
     EngineBatch,
     EngineOutput,
     ImageRef,
+    ItemError,
     LoadedImages,
     MissingImages,
     PipelineRequest,
     PipelineResult,
+    PoolRequest,
+    PoolResult,
     ScoreRequest,
     ScoreResult,
     Served,
 )
+from serve_app.plugin_host.host import PluginHost
+from serve_app.plugin_host.native import as_json, read_data
+from serve_app.tasks.absa import build_input as absa_input
+from serve_app.tasks.absa import postprocess as absa_post
+from serve_app.tasks.absa.labels import AbsaKind, AbsaScheme
 from serve_app.tasks.classify import build_input as classify_input
 from serve_app.tasks.classify import postprocess as classify_post
 from serve_app.tasks.embed import build_input as embed_input
@@ -45,6 +58,8 @@ from serve_app.tasks.images import (
     refuse_images,
 )
 from serve_app.tasks.model import ModelInput, TextModel
+from serve_app.tasks.pooling import build_input as pooling_input
+from serve_app.tasks.pooling import postprocess as pooling_post
 from serve_app.tasks.rerank import build_input as rerank_input
 from serve_app.tasks.rerank import postprocess as rerank_post
 from serve_app.vocabulary import OPERATIONS, Operation, Stage, Task
@@ -66,12 +81,19 @@ class Pipeline:
         engine: runs the batches.
         executor: where tokenizing runs; the event loop must stay free.
         loader: loads images; None for a model that reads text only.
+        plugin: answers `DataRequest`; None: our own task does, if it can.
     """
 
     def __init__(
-        self, model: TextModel, engine: EngineClient, executor: Executor, loader: LoaderClient | None = None
+        self,
+        model: TextModel,
+        engine: EngineClient,
+        executor: Executor,
+        loader: LoaderClient | None = None,
+        plugin: PluginHost | None = None,
     ) -> None:
         self.model = model
+        self.plugin = plugin
         self._engine = engine
         self._executor = executor
         self.images: ImageStage | None = None
@@ -87,6 +109,8 @@ class Pipeline:
             ServerError: overload, a dead engine, a passed deadline.
         """
         self._check_task(request)
+        if isinstance(request, DataRequest):
+            return await (self._run_plugin if self.plugin is not None else self._run_task)(context, request)
         timings: dict[str, float] = {}
         items = image_items(request)
         images = await self._resolve(items, context, timings) if items else None
@@ -101,9 +125,35 @@ class Pipeline:
                 raise InternalError("the engine did not take the images")
         started = time.perf_counter()
         self._remember(items, images, built, output)
-        result = self._result(request, built, output, images, timings)
+        if isinstance(request, AbsaRequest):  # looks at every word: the event loop must stay free
+            loop = asyncio.get_running_loop()
+            result = await loop.run_in_executor(
+                self._executor, result_of, self.model, request, built, output, images, timings
+            )
+        else:
+            result = result_of(self.model, request, built, output, images, timings)
         timings[Stage.POST] = (time.perf_counter() - started) * 1e3
         return result
+
+    async def _run_task(self, context: Context, request: DataRequest) -> DataResult:
+        """`data` of our own tasks: the body of the task's route in, its answer out."""
+        limits, loop = Limits(request.max_documents, request.max_images), asyncio.get_running_loop()
+        call = await loop.run_in_executor(self._executor, read_data, self.model.settings.task, request.data, limits)
+        result = await self.run(context, call.request)
+        return DataResult(as_json(call.render(result, Meta(context.request_id, int(time.time())))), result.served)
+
+    async def _run_plugin(self, context: Context, request: DataRequest) -> DataResult:
+        """`data` of a vLLM IO Processor plugin; see `plugin_host/host.py`."""
+        assert self.plugin is not None
+        started = time.perf_counter()
+        call = await self.plugin.prepare(context, request)
+        timings: dict[str, float] = {Stage.TOKENIZE: (time.perf_counter() - started) * 1e3}
+        output = await self._ask(context, call.built, None, timings)
+        assert isinstance(output, EngineOutput)  # there are no images
+        started = time.perf_counter()
+        answer = await self.plugin.finish(context, call, output)
+        timings[Stage.POST] = (time.perf_counter() - started) * 1e3
+        return DataResult(answer, _served(self.model, call.built, timings))
 
     async def _resolve(
         self, items: Sequence[Item], context: Context, timings: dict[str, float], *, send_all: bool = False
@@ -158,6 +208,9 @@ class Pipeline:
             ScoreRequest: Operation.SCORE,
             EmbedRequest: Operation.EMBED,
             ClassifyRequest: Operation.CLASSIFY,
+            AbsaRequest: Operation.ABSA,
+            PoolRequest: Operation.POOLING,
+            DataRequest: Operation.POOLING,
         }[type(request)]
         if operation not in OPERATIONS[self.model.settings.task]:
             raise InvalidRequest(
@@ -165,35 +218,46 @@ class Pipeline:
                 "model",
             )
 
-    def _result(
-        self,
-        request: PipelineRequest,
-        built: ModelInput,
-        output: EngineOutput,
-        images: RequestImages | None,
-        timings: dict[str, float],
-    ) -> PipelineResult:
-        model = self.model
-        served = Served(
-            model=model.settings.name,
-            version=model.settings.version,
-            prompt_tokens=built.prompt_tokens,
-            truncated=built.truncated,
-            timings=timings,
-            errors=document_errors(request, images) if images is not None else (),
-        )
-        match request:
-            case ScoreRequest() if model.settings.task is Task.EMBED:
-                return ScoreResult(embed_post.pair_scores(model, request, built, output, images), served)
-            case ScoreRequest() if model.settings.task is Task.IMAGE_RANK:
-                return ScoreResult(image_rank_post.postprocess(model, request, built, output), served)
-            case ScoreRequest():
-                return ScoreResult(rerank_post.postprocess(model, request, built, output), served)
-            case EmbedRequest():
-                return EmbedResult(embed_post.postprocess(model, request, built, output, images), served)
-            case ClassifyRequest():
-                scores = classify_post.postprocess(model, request, built, output)
-                return ClassifyResult(scores, model.checkpoint.labels, served)
+
+def result_of(
+    model: TextModel,
+    request: PipelineRequest,
+    built: ModelInput,
+    output: EngineOutput,
+    images: RequestImages | None,
+    timings: dict[str, float],
+) -> PipelineResult:
+    """Post-processing: the engine's answer as the request's result."""
+    served = _served(model, built, timings, document_errors(request, images) if images is not None else ())
+    match request:
+        case ScoreRequest() if model.settings.task is Task.EMBED:
+            return ScoreResult(embed_post.pair_scores(model, request, built, output, images), served)
+        case ScoreRequest() if model.settings.task is Task.IMAGE_RANK:
+            return ScoreResult(image_rank_post.postprocess(model, request, built, output), served)
+        case ScoreRequest():
+            return ScoreResult(rerank_post.postprocess(model, request, built, output), served)
+        case EmbedRequest():
+            return EmbedResult(embed_post.postprocess(model, request, built, output, images), served)
+        case ClassifyRequest():
+            scores = classify_post.postprocess(model, request, built, output)
+            return ClassifyResult(scores, model.checkpoint.labels, served)
+        case AbsaRequest():
+            return AbsaResult(absa_post.postprocess(model, request, built, output), served)
+        case PoolRequest():
+            return PoolResult(pooling_post.postprocess(model, request, built, output), served)
+        case DataRequest():
+            raise InternalError("data has no result of its own")
+
+
+def _served(model: TextModel, built: ModelInput, timings: dict[str, float], errors: Sequence[ItemError] = ()) -> Served:
+    return Served(
+        model=model.settings.name,
+        version=model.settings.version,
+        prompt_tokens=built.prompt_tokens,
+        truncated=built.truncated,
+        timings=timings,
+        errors=errors,
+    )
 
 
 def build_input(model: TextModel, request: PipelineRequest, images: RequestImages | None = None) -> ModelInput:
@@ -209,6 +273,12 @@ def build_input(model: TextModel, request: PipelineRequest, images: RequestImage
             return embed_input.build_input(model, request, images)
         case ClassifyRequest():
             return classify_input.build_input(model, request)
+        case AbsaRequest():
+            return absa_input.build_input(model, request)
+        case PoolRequest():
+            return pooling_input.build_input(model, request)
+        case DataRequest():
+            raise InternalError("data is read before it is built")
 
 
 def _batch(context: Context, built: ModelInput) -> EngineBatch:
@@ -221,6 +291,9 @@ def _batch(context: Context, built: ModelInput) -> EngineBatch:
         deadline=context.deadline,
         images=built.images,
         score_per_marker=built.marker_owners is not None,
+        values_per_token=built.task in pooling_input.PER_TOKEN and built.params is None,
+        rows_before=built.rows_before,
+        params=built.params,
     )
 
 
@@ -230,8 +303,8 @@ CANARY_PICTURE = base64.b64decode(
 """A white PNG of 8 x 8 pixels."""
 
 
-def canary_request(task: Task) -> PipelineRequest:
-    """The smallest request that a model of this task answers."""
+def canary_request(task: Task, absa: AbsaScheme | None = None) -> PipelineRequest:
+    """The smallest request that a model of this task answers; `absa`: what an ABSA model's labels mean."""
     match task:
         case Task.RERANK:
             return ScoreRequest(["ready"], ["ready"])
@@ -241,3 +314,6 @@ def canary_request(task: Task) -> PipelineRequest:
             return ScoreRequest(["ready"], [ImageRef(data=CANARY_PICTURE)])
         case Task.CLASSIFY:
             return ClassifyRequest(["ready"])
+        case Task.ABSA:
+            rates_pairs = absa is not None and absa.kind is AbsaKind.PAIRS
+            return AbsaRequest(["ready"], aspects=["ready"] if rates_pairs else None)

@@ -77,7 +77,7 @@ class RoutingTable:
         names = [name for name, has in tasks.items() if any(operation in OPERATIONS[task] for task in has)]
         # An embedder ranks by cosine as well: beside one reranker it does not make a request without a model
         # ambiguous. TEI's clients cannot name a model at all.
-        made_for = [name for name in names if MADE_FOR[operation] in tasks[name]]
+        made_for = [name for name in names if MADE_FOR.get(operation) in tasks[name]]
         if len(made_for) == 1:
             return made_for[0]
         defaults = [name for name in made_for or names if name in self._defaults]

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from serve_app.vocabulary import Activation, DType, PoolingType, Task
+from serve_app.vocabulary import Activation, Aggregation, DType, PoolingType, Task
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,95}")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
@@ -149,6 +149,26 @@ class ImageSettings(Settings):
     )
 
 
+class AbsaSettings(Settings):
+    """How an aspect-based sentiment model's labels become spans."""
+
+    aggregation: Aggregation = Field(
+        default=Aggregation.FIRST,
+        description="How a word gets one label from its tokens: its first token's, the mean of its tokens' "
+        "probabilities, or those of its surest token; `none`: tokens keep theirs, and a span may end inside a word.",
+    )
+    threshold: float = Field(
+        default=0.0, ge=0, le=1, description="Score below which spans are left out, when a request names none."
+    )
+    stride: int | None = Field(
+        default=None,
+        ge=0,
+        description="Tokens that neighbouring windows of a long text share, at most half of max_model_len; None: a "
+        "quarter of a window.",
+    )
+    max_windows: int = Field(default=256, ge=1, description="Windows of one text; what is longer is cut, and says so.")
+
+
 class TemplateSettings(Settings):
     """The prompt of an LLM reranker, in four pieces: prefix, head, document, suffix.
 
@@ -195,7 +215,7 @@ class ModelSettings(Settings):
         "for weights that a Python package ships."
     )
     revision: str | None = Field(default=None, description="Hub revision (commit, tag or branch).")
-    task: Task = Field(description="What the model was trained for: rerank, embed, image_rank or classify.")
+    task: Task = Field(description="What the model was trained for: rerank, embed, image_rank, classify or absa.")
     device: Literal["cpu", "cuda"] = Field(description="Where the engine runs.")
     dtype: DType = Field(description="Number format of weights and activations.")
     max_model_len: int = Field(ge=2, description="Tokens of one input, special tokens included.")
@@ -222,6 +242,15 @@ class ModelSettings(Settings):
     )
     activation: Activation | None = Field(
         default=None, description="What turns logits into scores; None: as the checkpoint says."
+    )
+    io_processor_plugin: str | None = Field(
+        default=None,
+        description="vLLM IO Processor plugin (`vllm.io_processor_plugins`) that answers `POST /pooling` with `data` "
+        "for this model; None: the one that the checkpoint's config names, if any. A plugin is code and runs in the "
+        "IOProcessor.",
+    )
+    absa: AbsaSettings = Field(
+        default_factory=AbsaSettings, description="Aspect-based sentiment models: how labels become spans."
     )
     images: ImageSettings = Field(
         default_factory=ImageSettings, description="Models that take images: how they get them."
@@ -278,6 +307,10 @@ class ModelSettings(Settings):
         for field, task in (("prompts", Task.EMBED), ("pooling", Task.EMBED), ("normalize", Task.EMBED)):
             if getattr(self, field) is not None and self.task is not task:
                 raise ValueError(f"{field}: only for task {task}")
+        if self.absa != AbsaSettings() and self.task is not Task.ABSA:
+            raise ValueError("absa: only for task absa")
+        if self.absa.stride is not None and 2 * self.absa.stride > self.max_model_len:
+            raise ValueError(f"absa.stride: {self.absa.stride} is more than half of max_model_len {self.max_model_len}")
         return self
 
     @property

@@ -9,11 +9,13 @@ truncation of the document to a slice.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer
 
 CHARS_PER_TOKEN = 8
@@ -28,6 +30,33 @@ _PLAIN_CLASSES = {"PreTrainedTokenizerFast", "TokenizersBackend"}
 """Classes that add nothing to `tokenizer.json`."""
 
 TokenIds = list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedText:
+    """A text's tokens and where they come from, without special tokens.
+
+    Attributes:
+        ids: their ids.
+        offsets: int32 [tokens, 2], the code points of the text that each one stands for. A token may stand for a part
+            of a character, and then has the whole; of decomposed characters it may have the first code point only; it
+            may have whitespace in front of it.
+        words: int32 [tokens], number of the word that each one is a part of, as the pre-tokenizer makes words.
+    """
+
+    ids: TokenIds
+    offsets: npt.NDArray[np.int32]
+    words: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def head(self, tokens: int) -> EncodedText:
+        """The first tokens of it."""
+        return EncodedText(self.ids[:tokens], self.offsets[:tokens], self.words[:tokens])
+
+
+_Sized = TypeVar("_Sized", TokenIds, EncodedText)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +114,29 @@ class TextTokenizer:
         Returns:
             The ids, and the indexes of the texts that were not read to their end.
         """
+        return self._capped(texts, window, self.encode)
+
+    def encode_places(self, texts: Sequence[str]) -> list[EncodedText]:
+        """As `encode`, with the places of the tokens; takes about twice as long."""
+        return [_encoded(encoding) for encoding in self._backend.encode_batch(list(texts), add_special_tokens=False)]
+
+    def encode_places_capped(self, texts: Sequence[str], window: int) -> tuple[list[EncodedText], frozenset[int]]:
+        """As `encode_capped`, with the places of the tokens."""
+        return self._capped(texts, window, self.encode_places)
+
+    def _capped(
+        self, texts: Sequence[str], window: int, encode: Callable[[Sequence[str]], list[_Sized]]
+    ) -> tuple[list[_Sized], frozenset[int]]:
         chars = window * CHARS_PER_TOKEN + 64
         limit = window * MAX_CHARS_PER_TOKEN + 64
         long = [i for i, text in enumerate(texts) if len(text) > chars]
         if not long:
-            return self.encode(texts), frozenset()
-        result = self.encode([_head(text, chars) for text in texts])
+            return encode(texts), frozenset()
+        result = encode([_head(text, chars) for text in texts])
         # A piece whose tokens do not reach past the window by the margin says too little about the window.
         while chars < limit and (short := [i for i in long if len(result[i]) < window + MARGIN_TOKENS]):
             chars = min(chars * 4, limit)
-            for i, ids in zip(short, self.encode([_head(texts[i], chars) for i in short]), strict=True):
+            for i, ids in zip(short, encode([_head(texts[i], chars) for i in short]), strict=True):
                 result[i] = ids
             long = [i for i in long if i not in short or len(texts[i]) > chars]
         return result, frozenset(long)
@@ -143,6 +185,13 @@ class TextTokenizer:
         between = tuple(ids[start + one : second_start])
         typed = bool(encoding.type_ids[second_start])
         return tuple(ids[:start]), between, tuple(ids[end:]), typed
+
+
+def _encoded(encoding: Any) -> EncodedText:
+    # A token that belongs to no word is one of its own.
+    words = [-1 - i if word is None else word for i, word in enumerate(encoding.word_ids)]
+    offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+    return EncodedText(encoding.ids, offsets, np.array(words, dtype=np.int32))
 
 
 def _plain_backend(folder: Path) -> Any:

@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from serve_app.check import Report, check_file
-from serve_app.vocabulary import OPERATIONS, Operation
+from serve_app.vocabulary import OPERATIONS, Operation, Task
 
 LOG = Path(".run/serve.log")
 _STATUS_EVERY_S = 10.0
@@ -203,6 +203,9 @@ def example(report: Report) -> str:
             ],
         }
         return f"curl -s {base}/v1/rerank -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+    if models[0].task is Task.ABSA:
+        body = {"model": name, "inputs": ["The pasta was great, the waiter rude."]}
+        return f"curl -s {base}/v1/absa -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
     body = {"model": name, "input": ["where is my parcel"]}
     return f"curl -s {base}/v1/classify -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
 

@@ -16,6 +16,8 @@ class Task(StrEnum):
     """Fusion ranker: a (query, image) pair in, one logit out."""
     CLASSIFY = "classify"
     """Sequence classifier: a text in, one logit per label out."""
+    ABSA = "absa"
+    """Aspect-based sentiment: a text in, spans with an aspect and a polarity out."""
 
 
 class Operation(StrEnum):
@@ -25,13 +27,17 @@ class Operation(StrEnum):
     SCORE = "score"
     EMBED = "embed"
     CLASSIFY = "classify"
+    ABSA = "absa"
+    POOLING = "pooling"
+    """The pooler's own numbers, or whatever a model's IO processor makes of its `data`."""
 
 
 OPERATIONS: dict[Task, frozenset[Operation]] = {
-    Task.RERANK: frozenset({Operation.RERANK, Operation.SCORE}),
-    Task.EMBED: frozenset({Operation.RERANK, Operation.SCORE, Operation.EMBED}),
-    Task.IMAGE_RANK: frozenset({Operation.RERANK, Operation.SCORE}),
-    Task.CLASSIFY: frozenset({Operation.CLASSIFY}),
+    Task.RERANK: frozenset({Operation.RERANK, Operation.SCORE, Operation.POOLING}),
+    Task.EMBED: frozenset({Operation.RERANK, Operation.SCORE, Operation.EMBED, Operation.POOLING}),
+    Task.IMAGE_RANK: frozenset({Operation.RERANK, Operation.SCORE, Operation.POOLING}),
+    Task.CLASSIFY: frozenset({Operation.CLASSIFY, Operation.POOLING}),
+    Task.ABSA: frozenset({Operation.ABSA, Operation.POOLING}),
 }
 """Which operations a model of a task can answer."""
 
@@ -40,8 +46,9 @@ MADE_FOR: dict[Operation, Task] = {
     Operation.SCORE: Task.RERANK,
     Operation.EMBED: Task.EMBED,
     Operation.CLASSIFY: Task.CLASSIFY,
+    Operation.ABSA: Task.ABSA,
 }
-"""The task that an operation is the purpose of; others may serve it as well."""
+"""The task that an operation is the purpose of; others may serve it as well. POOLING is no task's purpose."""
 
 
 class PoolingTask(StrEnum):
@@ -49,6 +56,10 @@ class PoolingTask(StrEnum):
 
     CLASSIFY = "classify"
     EMBED = "embed"
+    TOKEN_CLASSIFY = "token_classify"
+    TOKEN_EMBED = "token_embed"
+    EMBED_AND_TOKEN_CLASSIFY = "embed&token_classify"
+    PLUGIN = "plugin"
 
 
 class Stage(StrEnum):
@@ -77,6 +88,15 @@ class Activation(StrEnum):
     SIGMOID = "sigmoid"
     SOFTMAX = "softmax"
     NONE = "none"
+
+
+class Aggregation(StrEnum):
+    """How a word gets one label from its tokens; Transformers' `aggregation_strategy` has the same words."""
+
+    NONE = "none"
+    FIRST = "first"
+    AVERAGE = "average"
+    MAX = "max"
 
 
 class PoolingType(StrEnum):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
+    AutoConfig,
     AutoModel,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     BertConfig,
     ModernBertConfig,
     PreTrainedTokenizerFast,
@@ -136,6 +139,47 @@ class Checkpoints:
         )
         return folder
 
+    def token_classifier(self, kind: str, labels: Sequence[str]) -> Path:
+        """A token classifier on one of the encoders above (`bert`, `roberta`, `xlm_roberta`, `modernbert`)."""
+        base, folder = getattr(self, kind)(0), self._root / f"tokens-{kind}-{len(labels)}"
+        if not folder.exists():
+            config = AutoConfig.from_pretrained(base)
+            config.id2label = dict(enumerate(labels))
+            config.label2id = {label: i for i, label in enumerate(labels)}
+            torch.manual_seed(len(kind))
+            model = AutoModelForTokenClassification.from_config(config)
+            with torch.no_grad():
+                model.classifier.weight.mul_(20)
+            model.save_pretrained(folder)
+            _copy_tokenizer(base, folder)
+        return folder
+
+    def two_heads(self, labels: Sequence[str], sentiment: Sequence[str]) -> Path:
+        """Our two-head BERT."""
+        from safetensors.torch import save_file
+
+        from serve_app.tasks.absa.reference import TwoHeadTokenClassifier
+
+        base, folder = self.bert(0), self._root / f"two-heads-{len(labels)}-{len(sentiment)}"
+        if not folder.exists():
+            folder.mkdir()
+            config = json.loads((base / "config.json").read_text()) | {
+                "architectures": ["TwoHeadTokenClassifier"],
+                "model_type": "two_head_bert",
+                "id2label": {str(i): label for i, label in enumerate(labels)},
+                "label2id": {label: i for i, label in enumerate(labels)},
+                "sentiment_labels": {str(i): label for i, label in enumerate(sentiment)},
+            }
+            torch.manual_seed(11)
+            model = TwoHeadTokenClassifier(config)
+            with torch.no_grad():
+                model.classifier.weight.mul_(4)
+                model.sentiment_classifier.weight.mul_(4)
+            (folder / "config.json").write_text(json.dumps(config))
+            save_file(model.state_dict(), str(folder / "model.safetensors"))
+            _copy_tokenizer(base, folder)
+        return folder
+
     def _make(
         self,
         kind: str,
@@ -164,6 +208,11 @@ class Checkpoints:
         model.save_pretrained(folder)
         fast.save_pretrained(folder)
         return folder
+
+
+def _copy_tokenizer(source: Path, folder: Path) -> None:
+    for file in source.glob("tokenizer*"):
+        shutil.copy(file, folder)
 
 
 def wordpiece() -> PreTrainedTokenizerFast:

@@ -82,8 +82,8 @@ def openapi(version: str) -> dict[str, Any]:
         "info": {
             "title": "Poolserve",
             "version": version,
-            "description": "Rerank, score and embed texts and images, classify texts. A null is the same as leaving a "
-            "field out; an unknown field is refused by name.",
+            "description": "Rerank, score and embed texts and images, classify texts, find opinions in them. A null is "
+            "the same as leaving a field out; an unknown field is refused by name.",
         },
         "paths": {
             **{route.path: {"post": _operation(route)} for route in ROUTES},

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from serve_app.api.absa import AbsaBody, absa
 from serve_app.api.base import Adapter, Body
 from serve_app.api.classify import ClassifyBody, TeiPredictBody, classify, predict_tei
 from serve_app.api.embeddings import EmbeddingsBody, TeiEmbedBody, embed_tei, embeddings
+from serve_app.api.pooling import PoolingBody, pooling
 from serve_app.api.rerank import RerankBody, TeiRerankBody, is_tei, rerank, rerank_any, rerank_v2
 from serve_app.api.score import ScoreBody, score
 from serve_app.vocabulary import Operation
@@ -83,6 +85,36 @@ _CLASSIFY_ANSWER = {
 }
 _PREDICT_ANSWER = [{"label": "positive", "score": 0.99}, {"label": "negative", "score": 0.01}]
 
+_ABSA_EXAMPLE = {"model": "absa", "inputs": ["The pasta was great, the waiter rude."], "threshold": 0.5}
+_ABSA_ANSWER = {
+    "model": "absa",
+    "model_version": "1",
+    "data": [
+        {
+            "index": 0,
+            "sentiment": {"label": "neutral", "score": 0.71},
+            "spans": [
+                {"start": 4, "end": 9, "text": "pasta", "aspect": "food", "polarity": "positive", "score": 0.98},
+                {"start": 25, "end": 31, "text": "waiter", "aspect": "service", "polarity": "negative", "score": 0.97},
+            ],
+        }
+    ],
+    "usage": _USAGE,
+    "errors": [],
+}
+
+_POOLING_EXAMPLE = {"model": "reranker", "data": {"query": "capital of France", "documents": ["Berlin", "Paris"]}}
+_POOLING_ANSWER = {
+    "request_id": "4f6c",
+    "created_at": 1764000000,
+    "model": "reranker",
+    "model_version": "1",
+    "data": {
+        **_RERANK_ANSWER,
+        "results": [{"index": 1, "relevance_score": 0.97}, {"index": 0, "relevance_score": 0.03}],
+    },
+}
+
 _IMAGES = [{"image": "https://example.org/cat.jpg"}, {"image": "https://example.org/gone.jpg"}]
 _ERRORS = [{"index": 1, "code": "media_unreachable", "message": "documents[1].image: the server answered 404"}]
 _IMAGE_SERVED = {"model": "image-ranker", "model_version": "1"}
@@ -94,6 +126,8 @@ _RERANKED_IMAGES = {
     "errors": _ERRORS,
 }
 _RERANKED_IMAGES_V2 = {**_RERANKED_IMAGES, "meta": _RERANK_V2_ANSWER["meta"]}
+_POOL_IMAGES = {"model": "image-ranker", "data": {"query": "a cat", "documents": _IMAGES}}
+_POOLED_IMAGES = {**_POOLING_ANSWER, **_IMAGE_SERVED, "data": _RERANKED_IMAGES}
 _SCORE_IMAGES = {"model": "image-ranker", "queries": "a cat", "documents": _IMAGES}
 _SCORED_IMAGES = {
     **_SCORE_ANSWER,
@@ -139,4 +173,10 @@ ROUTES: tuple[Route, ...] = (
           _CLASSIFY_EXAMPLE, _CLASSIFY_ANSWER),
     Route("/predict", Operation.CLASSIFY, predict_tei, (TeiPredictBody,), True, "Classify texts or pairs (TEI)",
           {"inputs": "What a wonderful day"}, _PREDICT_ANSWER),
+    Route("/v1/absa", Operation.ABSA, absa, (AbsaBody,), False,
+          "Aspect-based sentiment: spans in code points of the sent string, with aspect, polarity and score",
+          _ABSA_EXAMPLE, _ABSA_ANSWER),
+    Route("/pooling", Operation.POOLING, pooling, (PoolingBody,), False,
+          "A model's IO processor (`data`), or its pooler's own numbers (`input`) (vLLM)",
+          _POOLING_EXAMPLE, _POOLING_ANSWER, _POOL_IMAGES, _POOLED_IMAGES),
 )  # fmt: skip

@@ -14,9 +14,13 @@ from serve_app.messages import EngineBatch, EngineImages, EngineOutput, FloatArr
 from serve_app.settings import ModelSettings
 from serve_app.vocabulary import PoolingTask
 
+_PER_TOKEN = {PoolingTask.TOKEN_CLASSIFY, PoolingTask.TOKEN_EMBED}
+_VECTORS = {PoolingTask.EMBED, PoolingTask.TOKEN_EMBED}
+
 
 class FakeEngine:
-    """Value of a sequence: a hash of its token ids and its images' mean colours, spread over `width` columns.
+    """Value of a sequence: a hash of its token ids and its images' mean colours, spread over `width` columns. Value of
+    a token, where tokens have values: a hash of its id alone.
 
     Takes `delay_s` per batch. Holds every image that it was sent, in `held`, until a test takes it out.
 
@@ -58,13 +62,21 @@ class FakeEngine:
                 raise
             finally:
                 self._running -= len(batch)
-        width = self._width if batch.task is PoolingTask.CLASSIFY else max(8, self._width)
+        width = max(8, self._width) if batch.task in _VECTORS else self._width
         sequences = np.split(batch.token_ids, batch.offsets[1:-1])
-        if batch.images is None:
+        shapes = None
+        if batch.params is not None:
+            rows = [
+                _token_values(s, width, 0) if batch.task in _PER_TOKEN else fake_values(s, width) for s in sequences
+            ]
+            values, shapes = np.concatenate([row.reshape(-1) for row in rows]), [row.shape for row in rows]
+        elif batch.values_per_token:
+            values = np.concatenate([_token_values(s, width, batch.rows_before) for s in sequences])
+        elif batch.images is None:
             values = np.stack([fake_values(s, width) for s in sequences])
         else:
             values = self._image_values(batch, batch.images, sequences, width)
-        return EngineOutput(values, 0.0, (time.perf_counter() - started) * 1e3)
+        return EngineOutput(values, 0.0, (time.perf_counter() - started) * 1e3, shapes)
 
     def _take(self, images: EngineImages, loaded: LoadedImages | None) -> list[str]:
         """Encodes what was sent; the keys of what is neither sent nor held."""
@@ -102,6 +114,12 @@ class FakeEngine:
 
     async def shutdown(self) -> None:
         """Nothing to end."""
+
+
+def _token_values(ids: np.ndarray, width: int, rows_before: int) -> FloatArray:
+    """A sequence's rows: its own value `rows_before` times, then one for each token."""
+    tokens = [fake_values(ids[i : i + 1], width) for i in range(len(ids))]
+    return np.stack([fake_values(ids, width)] * rows_before + tokens)
 
 
 def fake_values(ids: np.ndarray, width: int) -> FloatArray:

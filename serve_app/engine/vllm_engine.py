@@ -25,6 +25,7 @@ from serve_app.engine.protocol import EngineLoad
 from serve_app.engine.vllm_options import engine_options, prepare_environment
 from serve_app.errors import DeadlineExceeded, EngineDead, InternalError
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
+from serve_app.plugin_host.registration import explain
 from serve_app.settings import ModelSettings
 from serve_app.vllm_plugin.feeder import ImageFeeder, NotHeld, has_markers, require_plugin
 from serve_app.vocabulary import PoolingTask, Task
@@ -63,13 +64,17 @@ class VllmEngine:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self._params = PoolingParams
-        if self._checkpoint.images is not None:
-            require_plugin(self._checkpoint.images.architecture)
+        if self._checkpoint.plugin_architecture is not None:
+            require_plugin(self._checkpoint.plugin_architecture)
         options = engine_options(self._settings, self._checkpoint)
         logger.info("engine options of %s@%s: %s", self._settings.name, self._settings.version, options)
         started = time.monotonic()
         # Blocks the event loop: an engine that is not there yet has nothing else to do.
-        self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**options))
+        try:
+            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**options))
+        except Exception as error:
+            explain(error)
+            raise
         if self._checkpoint.images is not None:
             self._feeder = ImageFeeder(self._llm, self._settings)
         await asyncio.wait_for(self.run(self._canary()), self._settings.engine.start_timeout_s)
@@ -84,7 +89,7 @@ class VllmEngine:
             timeout = asyncio.timeout(max(0.0, batch.deadline - time.time()))
             try:
                 async with timeout:
-                    values, first_scheduled = await self._run_all(batch, loaded)
+                    values, shapes, first_scheduled = await self._run_all(batch, loaded)
             except NotHeld as missing:
                 return MissingImages(missing.keys)
             except TimeoutError:
@@ -97,10 +102,15 @@ class VllmEngine:
                 raise
         now = time.monotonic()
         queued = min(max(0.0, first_scheduled - arrived), now - arrived) if first_scheduled else 0.0
-        return EngineOutput(values, queued * 1e3, (now - arrived - queued) * 1e3)
+        return EngineOutput(values, queued * 1e3, (now - arrived - queued) * 1e3, shapes)
 
-    async def _run_all(self, batch: EngineBatch, loaded: LoadedImages | None) -> tuple[Any, float]:
-        """(values, monotonic time at which the first sequence entered a step). Aborts all sequences if one fails."""
+    async def _run_all(
+        self, batch: EngineBatch, loaded: LoadedImages | None
+    ) -> tuple[Any, list[tuple[int, ...]] | None, float]:
+        """(values, their shapes, monotonic time at which the first sequence entered a step).
+
+        Aborts all sequences if one fails.
+        """
         collectors: list[Any] = []
         tags = self._fair.tags(batch.offsets)
         states: list[Any] = []
@@ -121,7 +131,8 @@ class VllmEngine:
             if len(rows) < len(batch):
                 await self._abort([c.request_id for c in collectors[len(rows) :]])
             raise self._translated(error) from error
-        return _matrix(rows, batch.score_per_marker), _first_scheduled(states)
+        shapes = [tuple(row.shape) for row in rows] if batch.params is not None else None
+        return _matrix(rows, batch), shapes, _first_scheduled(states)
 
     async def _submit(
         self,
@@ -143,7 +154,7 @@ class VllmEngine:
                 continue
             segment = None if segments is None else segments[i]
             if segment not in params:
-                params[segment] = self._pooling_params(batch.task, segment)
+                params[segment] = self._pooling_params(batch, segment)
             collector = await self._llm.add_request(
                 f"{prefix}-{i}",
                 {"type": "token", "prompt_token_ids": tokens},
@@ -156,10 +167,12 @@ class VllmEngine:
             if i % _YIELD_EVERY == _YIELD_EVERY - 1:
                 await asyncio.sleep(0)
 
-    def _pooling_params(self, task: PoolingTask, segment_start: int | None) -> Any:
+    def _pooling_params(self, batch: EngineBatch, segment_start: int | None) -> Any:
+        if batch.params is not None:
+            return self._params(**batch.params)
         extra = {"compressed_token_type_ids": segment_start} if segment_start is not None else None
         # Logits and unnormalised vectors: activation and normalisation depend on the request and cost microseconds.
-        return self._params(task=task.value, use_activation=False, extra_kwargs=extra)
+        return self._params(task=batch.task.value, use_activation=False, extra_kwargs=extra)
 
     async def _abort(self, request_ids: list[str]) -> None:
         if self._llm.errored:
@@ -184,8 +197,12 @@ class VllmEngine:
         vocabulary = int(config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size") or 101)
         ids = np.full(4, min(100, vocabulary - 1), dtype=np.int32)
         task = PoolingTask.EMBED if self._settings.task is Task.EMBED else PoolingTask.CLASSIFY
+        if self._checkpoint.absa is not None:
+            task = self._checkpoint.absa.task
+        per_token = task is PoolingTask.TOKEN_CLASSIFY
         deadline = time.time() + self._settings.engine.start_timeout_s
-        return EngineBatch("canary", task, ids, np.array([0, len(ids)], np.int32), None, deadline)
+        offsets = np.array([0, len(ids)], np.int32)
+        return EngineBatch("canary", task, ids, offsets, None, deadline, values_per_token=per_token)
 
     async def check_health(self) -> None:
         """See `Engine.check_health`. Under load the outputs themselves are the sign of life; only silence is tested."""
@@ -218,11 +235,16 @@ class VllmEngine:
             await asyncio.to_thread(llm.shutdown)
 
 
-def _matrix(rows: list[Any], per_marker: bool) -> Any:
-    """Tensors of one width, stacked: float32 [sequences, width]; or the markers' values, [markers, 1]."""
+def _matrix(rows: list[Any], batch: EngineBatch) -> Any:
+    """Tensors of one width, stacked, as `EngineOutput.values` has them."""
     import torch
 
+    per_marker = batch.score_per_marker
+    if batch.values_per_token:
+        return torch.cat(rows).float().numpy()
     flat = [row.reshape(-1) for row in rows]
+    if batch.params is not None:
+        return torch.cat(flat).float().numpy()
     return (torch.cat(flat)[:, None] if per_marker else torch.stack(flat)).float().numpy()
 
 

@@ -39,8 +39,8 @@ def prepare_environment(settings: ModelSettings, checkpoint: Checkpoint) -> None
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     os.environ[PARENT] = str(os.getpid())
-    if checkpoint.images is not None:
-        os.environ[SERVED] = checkpoint.images.architecture
+    if checkpoint.plugin_architecture is not None:
+        os.environ[SERVED] = checkpoint.plugin_architecture
 
 
 def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str, Any]:

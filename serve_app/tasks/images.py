@@ -18,7 +18,7 @@ from cachetools import LRUCache, TTLCache
 from serve_app.checkpoint import ImageFacts
 from serve_app.errors import InvalidRequest, NoUsableImage
 from serve_app.messages import (
-    ClassifyRequest,
+    DataRequest,
     EmbedRequest,
     FloatArray,
     ImageRef,
@@ -85,7 +85,7 @@ def image_items(request: PipelineRequest) -> list[Item]:
             return found + _images(request.documents, documents, len(request.queries))
         case EmbedRequest():
             return _images(request.inputs, (f"{request.input_field}[{i}]" for i in _count(request.inputs)), 0)
-        case ClassifyRequest():
+        case _:
             return []
 
 
@@ -228,6 +228,7 @@ def document_errors(request: PipelineRequest, images: RequestImages) -> tuple[It
     if not images.errors:
         return ()
     queries = len(request.queries) if isinstance(request, ScoreRequest) else 0
+    assert not isinstance(request, DataRequest)  # it is read before images are looked for
     documents = len(request.documents if isinstance(request, ScoreRequest) else request.inputs)
     paired = queries > 1
     failed: dict[int, ItemError] = {}

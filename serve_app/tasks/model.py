@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from serve_app.errors import ContextLengthExceeded, InvalidRequest
 from serve_app.messages import EngineImages, IntArray, Truncation
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_metadata
-from serve_app.tokenization import TextTokenizer, TokenIds
+from serve_app.tokenization import EncodedText, TextTokenizer, TokenIds
 from serve_app.vocabulary import PoolingTask
 
 
@@ -62,6 +63,9 @@ class ModelInput:
         truncated: indexes of the inputs that were cut.
         images: the images whose markers are among the tokens.
         marker_owners: with `images` and a score per marker: the documents that each marker stands for.
+        rows_before, params: as in `messages.EngineBatch`.
+        encoded: token classifiers: each input's tokens and their places.
+        starts: token classifiers: int32 [sequences], the first of its input's tokens that each sequence holds.
     """
 
     task: PoolingTask
@@ -72,6 +76,10 @@ class ModelInput:
     truncated: tuple[int, ...]
     images: EngineImages | None = None
     marker_owners: tuple[tuple[int, ...], ...] | None = None
+    rows_before: int = 0
+    params: Mapping[str, Any] | None = None
+    encoded: tuple[EncodedText, ...] = ()
+    starts: IntArray | None = None
 
     @property
     def prompt_tokens(self) -> int:

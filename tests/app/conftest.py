@@ -18,6 +18,7 @@ from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.pipeline import Pipeline, canary_request
 from serve_app.routing import Target
 from serve_app.settings import GatewaySettings, RoutingSettings
+from tests.absa_cases import LABELS, SENTIMENT
 from tests.checkpoints import Checkpoints
 from tests.parity import images
 from tests.unit.models import text_model
@@ -67,6 +68,7 @@ TASKS = {
     "clip": ("clip", 0, "embed"),
     "siglip": ("siglip", 0, "embed"),
     "fusion": ("fusion", 1, "image_rank"),
+    "absa": ("absa", 9, "absa"),
 }
 FUSION = Path(__file__).parents[2] / "model_zoo" / "fusion-mini"
 
@@ -78,11 +80,21 @@ def image_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
     return made | {"fusion": FUSION}
 
 
+@pytest.fixture(scope="session")
+def absa_checkpoint(checkpoints: Checkpoints) -> Path:
+    """A random model with two heads."""
+    return checkpoints.two_heads(LABELS, SENTIMENT)
+
+
 @pytest.fixture
 async def app(
-    checkpoints: Checkpoints, image_checkpoints: dict[str, Path], request: pytest.FixtureRequest
+    checkpoints: Checkpoints,
+    image_checkpoints: dict[str, Path],
+    absa_checkpoint: Path,
+    request: pytest.FixtureRequest,
 ) -> AsyncIterator[App]:
-    """Models ce (rerank), emb (embed), clf (classify), clip and siglip (embed) and fusion (image_rank), version 1 each.
+    """Models ce (rerank), emb (embed), clf (classify), clip and siglip (embed), fusion (image_rank) and absa (absa),
+    version 1 each.
 
     `request.param` changes the settings.
     """
@@ -91,6 +103,8 @@ async def app(
         for name, (kind, labels, task) in TASKS.items():
             if kind in image_checkpoints:
                 model = text_model(image_checkpoints[kind], task, name=name, max_model_len=16)
+            elif kind == "absa":
+                model = text_model(absa_checkpoint, task, name=name)
             else:
                 model = text_model(getattr(checkpoints, kind)(labels), task, name=name)
             engines[name] = FakeEngine(model.settings, width=labels)

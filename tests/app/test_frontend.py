@@ -193,6 +193,7 @@ async def test_pages(app: App) -> None:
         ("clf", "1", "classify", "ready"),
         ("clip", "1", "embed", "ready"),
         ("siglip", "1", "embed", "ready"),
+        ("absa", "1", "absa", "ready"),
         ("fusion", "1", "image_rank", "ready"),
     }
     spec = (await app.client.get("/openapi.json")).json()

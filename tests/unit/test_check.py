@@ -77,6 +77,10 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda c: _route(c).update({"ce-mini": {"versions": {"2": {"application": "ce-mini-1", "task": "rerank"}}}}),
         "user_config.models.ce-mini.versions.2.application: serves ce-mini@1",
     ),
+    "a plugin that is not installed": (
+        lambda c: _args(c, 1).update(io_processor_plugin="nowhere"),
+        "minilm-1.args.io_processor_plugin: 'nowhere' (vllm.io_processor_plugins) is not installed",
+    ),
     "no such source": (lambda c: _args(c, 1).update(source="/nowhere/model"), "minilm-1.args.source: '/nowhere/model'"),
     "no such package": (lambda c: _args(c, 1).update(source="package:nope/x"), "minilm-1.args.source: package 'nope'"),
     "labels of another task": (

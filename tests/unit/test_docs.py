@@ -16,7 +16,16 @@ def test_the_settings_page_is_made_from_the_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/decisions.md", "docs/images.md", "benchmarks/README.md", "CHANGELOG.md"]
+    "page",
+    [
+        "README.md",
+        "docs/decisions.md",
+        "docs/images.md",
+        "docs/plugins.md",
+        "docs/verify.md",
+        "benchmarks/README.md",
+        "CHANGELOG.md",
+    ],
 )
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page

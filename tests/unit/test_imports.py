@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RAY = {"serve_app/app.py"}
-VLLM = {"serve_app/engine/vllm_engine.py"}
+VLLM = {"serve_app/engine/vllm_engine.py", "serve_app/plugin_host/vllm_side.py"}
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "serve_app").rglob("*.py"))
 
 

@@ -11,12 +11,15 @@ from serve_app.messages import FloatArray
 from serve_app.vocabulary import DType
 
 
-def reference_logits(folder: Path, texts: Sequence[str], *, dtype: DType, max_length: int) -> FloatArray:
+def reference_logits(
+    folder: Path, texts: Sequence[str | tuple[str, str]], *, dtype: DType, max_length: int
+) -> FloatArray:
     """Logits of a sequence classifier, float32 [texts, labels].
 
     Args:
         folder: the checkpoint.
-        texts: cut at `max_length` tokens, special tokens included.
+        texts: texts or (text, text_pair) pairs; cut at `max_length` tokens, special tokens included, pairs in the
+            second text.
         dtype: what Transformers computes in.
         max_length: tokens of one input.
     """
@@ -29,6 +32,9 @@ def reference_logits(folder: Path, texts: Sequence[str], *, dtype: DType, max_le
     rows = []
     with torch.inference_mode():
         for text in texts:
-            inputs = tokenizer(text, truncation=True, max_length=max_length, return_tensors="pt")
+            # Lists, as sentence-transformers has it: two plain strings lose an empty second text's separator.
+            sides = ([text],) if isinstance(text, str) else ([text[0]], [text[1]])
+            cut = True if isinstance(text, str) else "only_second"
+            inputs = tokenizer(*sides, truncation=cut, max_length=max_length, return_tensors="pt")
             rows.append(model(**inputs).logits[0].float().numpy())
     return np.stack(rows).astype(np.float32)

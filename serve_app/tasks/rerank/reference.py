@@ -19,8 +19,9 @@ def reference_logits(
     dtype: DType,
     max_length: int,
     template: TemplateSettings | None = None,
+    answers: tuple[str, str] | None = None,
 ) -> FloatArray:
-    """Logits of a sequence-classification reranker, float32 [pairs].
+    """Logits of a reranker, float32 [pairs].
 
     Args:
         folder: the checkpoint.
@@ -28,13 +29,17 @@ def reference_logits(
         dtype: what Transformers computes in.
         max_length: tokens of a pair, special tokens included.
         template: an LLM reranker's prompt; the body is tokenized as one text, as the model card's code does.
+        answers: None for a sequence classifier. For the weights of a causal model, its tokens of "not relevant" and
+            "relevant": the logit is the second one's minus the first one's, behind the prompt.
     """
     import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=getattr(torch, dtype.value))
+    kind = AutoModelForSequenceClassification if answers is None else AutoModelForCausalLM
+    model = kind.from_pretrained(folder, dtype=getattr(torch, dtype.value))
     model.eval()
+    columns = None if answers is None else tokenizer.convert_tokens_to_ids(list(answers))
     logits = []
     with torch.inference_mode():
         for query, document in pairs:
@@ -45,7 +50,11 @@ def reference_logits(
                 )
             else:
                 inputs = _template_inputs(tokenizer, template, query, document, max_length)
-            logits.append(float(model(**inputs).logits[0, 0]))
+            if columns is None:
+                logits.append(float(model(**inputs).logits[0, 0]))
+            else:
+                no, yes = model(**inputs).logits[0, -1, columns].float().tolist()
+                logits.append(yes - no)
     return np.array(logits, dtype=np.float32)
 
 

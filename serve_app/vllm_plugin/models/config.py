@@ -1,10 +1,10 @@
-"""The fusion ranker's config class, and what it asks of vLLM's scheduler."""
+"""Config classes of our checkpoints, and what the fusion ranker asks of vLLM's scheduler."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from transformers import CLIPTextConfig, CLIPVisionConfig, PreTrainedConfig
+from transformers import BertConfig, CLIPTextConfig, CLIPVisionConfig, PreTrainedConfig
 from vllm.model_executor.models.config import VerifyAndUpdateConfig
 
 
@@ -42,6 +42,17 @@ class FusionRankerConfig(PreTrainedConfig):
     def get_text_config(self, *args: Any, **kwargs: Any) -> CLIPTextConfig:
         """The text tower decides about positions and widths."""
         return self.text_config
+
+
+class TwoHeadBertConfig(BertConfig):
+    """A BERT with two heads (`tasks/absa/reference.py`).
+
+    Args:
+        sentiment_labels: labels of the whole text by column, {"0": …}; `id2label` has those of the tokens.
+    """
+
+    model_type = "two_head_bert"
+    sentiment_labels: Any = None
 
 
 class FusionRankerOptions(VerifyAndUpdateConfig):

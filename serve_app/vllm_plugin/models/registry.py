@@ -7,10 +7,12 @@ import os
 from serve_app.vllm_plugin import SERVED
 
 FUSION_RANKER = "FusionRanker"
+TWO_HEAD = "TwoHeadTokenClassifier"
 ARCHITECTURES = {
     "PoolserveClip": "serve_app.vllm_plugin.models.dual_encoder:PoolserveClip",
     "PoolserveSiglip": "serve_app.vllm_plugin.models.dual_encoder:PoolserveSiglip",
     FUSION_RANKER: "serve_app.vllm_plugin.models.fusion_ranker:FusionRanker",
+    TWO_HEAD: "serve_app.vllm_plugin.models.two_head:TwoHeadTokenClassifier",
 }
 
 
@@ -20,9 +22,10 @@ def register_models() -> None:
     from vllm import ModelRegistry
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
-    from serve_app.vllm_plugin.models.config import FusionRankerConfig, FusionRankerOptions
+    from serve_app.vllm_plugin.models.config import FusionRankerConfig, FusionRankerOptions, TwoHeadBertConfig
 
-    AutoConfig.register(FusionRankerConfig.model_type, FusionRankerConfig, exist_ok=True)
+    for config in (FusionRankerConfig, TwoHeadBertConfig):
+        AutoConfig.register(config.model_type, config, exist_ok=True)
     MODELS_CONFIG_MAP[FUSION_RANKER] = FusionRankerOptions
     for name, target in ARCHITECTURES.items():
         # vLLM inspects a class that is named by its path in a fresh process, which imports vLLM again: 20 s.

@@ -506,7 +506,7 @@ def test_the_description_knows_images():
     assert all(code in statuses["422"]["description"] for code in MediaErrorCode)
     assert "images" in statuses["413"]["description"]
     examples = {route.path for route in ROUTES if route.image_example}
-    assert examples == {"/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score", "/v1/embeddings"}
+    assert examples == {"/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score", "/v1/embeddings", "/pooling"}
 
 
 def cpu_seconds(work):

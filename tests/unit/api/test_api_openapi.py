@@ -9,7 +9,20 @@ import pytest
 
 from serve_app.api.openapi import docs_page, openapi
 from serve_app.api.routes import ROUTES, answers_tei
-from serve_app.messages import ClassifyRequest, ClassifyResult, EmbedRequest, EmbedResult, ItemError, ScoreResult
+from serve_app.messages import (
+    AbsaItem,
+    AbsaRequest,
+    AbsaResult,
+    ClassifyRequest,
+    ClassifyResult,
+    DataRequest,
+    DataResult,
+    EmbedRequest,
+    EmbedResult,
+    ItemError,
+    ScoreResult,
+    Span,
+)
 from serve_app.vocabulary import MediaErrorCode, Operation
 
 SPEC = openapi("1.2.3")
@@ -26,6 +39,8 @@ PATHS = {
     "/v1/classify": Operation.CLASSIFY,
     "/classify": Operation.CLASSIFY,
     "/predict": Operation.CLASSIFY,
+    "/v1/absa": Operation.ABSA,
+    "/pooling": Operation.POOLING,
 }
 
 
@@ -55,6 +70,8 @@ def test_the_documented_image_example_gives_an_answer_of_the_documented_shape(wi
     served = replace(wire.served(), errors=[ItemError(1, MediaErrorCode.UNREACHABLE, "gone")])
     if isinstance(call.request, EmbedRequest):
         result = EmbedResult(np.array([[0.6, 0.8], [np.nan, np.nan]], np.float32), served)
+    elif isinstance(call.request, DataRequest):
+        result = DataResult(json.dumps(route.image_answer["data"]).encode(), served)
     else:
         result = ScoreResult(np.array([0.97, np.nan], np.float32), served)
     assert outline(wire.answer(call, result)) == outline(route.image_answer)
@@ -68,6 +85,13 @@ def test_the_documented_example_gives_an_answer_of_the_documented_shape(wire, ro
         result = EmbedResult(np.array([[0.6, 0.8]], np.float32), served)
     elif isinstance(call.request, ClassifyRequest):
         result = ClassifyResult(np.array([[0.01, 0.99]], np.float32), ("negative", "positive"), served)
+    elif isinstance(call.request, AbsaRequest):
+        spans = [Span(4, 9, "pasta", "food", "positive", 0.98), Span(25, 31, "waiter", "service", "negative", 0.97)]
+        result = AbsaResult([AbsaItem(("neutral", 0.71), spans)], served)
+        for span in route.answer["data"][0]["spans"]:
+            assert call.request.inputs[0][span["start"] : span["end"]] == span["text"]
+    elif isinstance(call.request, DataRequest):
+        result = DataResult(json.dumps(route.answer["data"]).encode(), served)
     else:
         result = ScoreResult(np.array([0.03, 0.97], np.float32), served)
     assert outline(wire.answer(call, result)) == outline(route.answer)
@@ -90,7 +114,8 @@ def test_the_description_is_json_and_whole():
     for path in PATHS:
         responses = spec["paths"][path]["post"]["responses"]
         # 422 is about images: not on routes that take texts only.
-        images = {"422"} if PATHS[path] is not Operation.CLASSIFY and path != "/embed" else set()
+        texts_only = PATHS[path] in {Operation.CLASSIFY, Operation.ABSA} or path == "/embed"
+        images = set() if texts_only else {"422"}
         assert set(responses) == {"200", "400", "401", "404", "413", "429", "500", "503", "504"} | images
     assert set(spec["components"]["headers"]) >= {"X-Request-Id", "Server-Timing", "X-Model-Version"}
     names = {item["name"] for item in spec["components"]["parameters"].values()}

@@ -1,0 +1,1 @@
+"""`python -m serve_app verify`: is the served model the trained one? Transformers and the served path, side by side."""
