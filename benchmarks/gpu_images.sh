@@ -49,8 +49,11 @@ if [[ $STEPS == *images-path* ]]; then
     benchmarks/gpu_images.yaml > "$out/gpu_images.yaml"
   [ -f "$model/config.json" ] || python3 -m benchmarks make-fusion-model --out "$model" --device cuda
   limit=$PATH_S
+  # Ray's dashboard may be missing on such a host.
+  python3 -m benchmarks.serve_rest 8266 > "$out/serve_rest.log" 2>&1 &
+  trap 'kill %1 2>/dev/null' EXIT
   step images-path "$limit" python3 -m benchmarks images-path --name gpu-images-path --results-dir "$out" \
     --logs-dir "$out/logs" --launch-poolserve "$out/gpu_images.yaml" --loaders 1 2 4 8 --loader-cpus 1 \
-    --concurrency 1 4 16 --rounds 1 --seconds 2.5 --start-limit $((limit - 60)) --budget $((limit - 30)) "$@" || code=$?
+    --dashboard http://127.0.0.1:8266 --concurrency 1 4 16 --rounds 1 --seconds 2.5 --start-limit $((limit - 60)) --budget $((limit - 30)) "$@" || code=$?
 fi
 exit $code

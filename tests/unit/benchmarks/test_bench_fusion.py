@@ -93,7 +93,7 @@ def test_tokens_need_room_for_every_patch_and_the_wider_embeddings(folder: Path)
     options = engine_options(tiny.settings, tiny.checkpoint)
     changed = token_options(options, tiny.checkpoint.config)
     assert changed["max_model_len"] == options["max_model_len"] + 17 == 24 + 17
-    assert changed["hf_overrides"]["text_config"] == {"max_position_embeddings": 24 + 17, "projection_dim": 96}
+    assert changed["hf_overrides"]["text_config"] == {"max_position_embeddings": 24 + 17 + 1, "projection_dim": 96}
 
 
 def test_16_bit_scores_may_differ_more(tmp_path: Path) -> None:
