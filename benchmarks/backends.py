@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,11 +33,12 @@ class Backend:
 
     Attributes:
         name: in tables and on the command line.
-        url: the rerank route, in full.
+        url: the route, in full.
         model: sent in each request; None: left out.
         dtype: as stated by the caller or the launched configuration; never guessed.
         return_documents: ask for the documents back. vLLM always sends them; Poolserve on request only.
         server: what to start and stop; None for one that runs already.
+        shape: how requests and answers look, where there is more than one way (`text/wire.py`).
     """
 
     name: str
@@ -46,6 +47,7 @@ class Backend:
     dtype: str
     return_documents: bool = False
     server: Server | None = field(default=None, compare=False)
+    shape: str | None = None
 
     @property
     def origin(self) -> str:
@@ -61,6 +63,7 @@ class Backend:
             "model": self.model,
             "dtype": self.dtype,
             "return_documents": self.return_documents,
+            "shape": self.shape,
             "command": command_line(server.command) if server else None,
             "environment": shorten(server.env) if server else None,
             "start_seconds": server.start_seconds if server else None,
@@ -79,11 +82,12 @@ def dtype_name(text: str) -> str:
         raise UsageError(f"dtype {text!r} names no number format; one of {', '.join(sorted(DTYPES))}") from None
 
 
-def parse_backend(text: str, model: str | None = None) -> Backend:
+def parse_backend(text: str, model: str | None = None, shapes: Mapping[str, str] | None = None) -> Backend:
     """`NAME=URL[,model=NAME][,dtype=DTYPE]`; a URL without a path gets `/rerank`.
 
     Args:
         model: used where the text names none.
+        shapes: the shapes that `shape=` may name, the first of them by default, and the path of each.
     """
     name, equals, rest = text.partition("=")
     url, *options = rest.split(",")
@@ -91,13 +95,19 @@ def parse_backend(text: str, model: str | None = None) -> Backend:
     if not name or not equals or parts.scheme not in ("http", "https") or not parts.netloc:
         raise UsageError(f"--backend {text!r}: expected NAME=http://HOST:PORT[,model=NAME][,dtype=DTYPE]")
     found = dict(option.partition("=")[::2] for option in options)
-    if unknown := set(found) - {"model", "dtype"}:
-        raise UsageError(f"--backend {text!r}: unknown key {', '.join(sorted(unknown))}; known: model, dtype")
+    known = ["model", "dtype", *(["shape"] if shapes else [])]
+    if unknown := set(found) - set(known):
+        raise UsageError(f"--backend {text!r}: unknown key {', '.join(sorted(unknown))}; known: {', '.join(known)}")
+    shape = found.get("shape", next(iter(shapes))) if shapes else None
+    if shapes and shape not in shapes:
+        raise UsageError(f"--backend {text!r}: no shape {shape!r}; known: {', '.join(shapes)}")
+    path = shapes[shape] if shapes and shape else "/rerank"
     return Backend(
         name=name,
-        url=url if parts.path.strip("/") else url.rstrip("/") + "/rerank",
+        url=url if parts.path.strip("/") else url.rstrip("/") + path,
         model=found.get("model", model),
         dtype=dtype_name(found.get("dtype", UNKNOWN)),
+        shape=shape,
     )
 
 

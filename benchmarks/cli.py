@@ -1,4 +1,4 @@
-"""The command line: `rerank` and the image benchmarks measure, `make-model` writes a checkpoint to measure with."""
+"""The command line: one subcommand a benchmark; `make-…` write checkpoints to measure with."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from benchmarks.options import Options, requests_per_turn
 from benchmarks.processes import ServerFailed
 from benchmarks.rerank import Run
 from benchmarks.scoring import ParityRequestFailed
+from benchmarks.text import cli as text_cli
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True)
     _rerank_options(commands.add_parser("rerank", help="closed-loop load on rerank routes, in alternating rounds"))
+    text_cli.add_commands(commands)
     image_cli.add_commands(commands)
     make = commands.add_parser("make-model", help="write a reranker checkpoint with random weights")
     make.add_argument("--out", type=Path, required=True)
@@ -161,7 +163,7 @@ def _joined(words: Sequence[str]) -> list[str]:
     """`--vllm-args X` as `--vllm-args=X`: argparse takes a lone `--enforce-eager` for an option of ours."""
     joined: list[str] = []
     for word in words:
-        if joined and joined[-1] in ("--vllm-args", "--poolserve-command"):
+        if joined and joined[-1] in ("--vllm-args", "--vllm-tuned-args", "--poolserve-command"):
             joined[-1] += f"={word}"
         else:
             joined.append(word)

@@ -8,12 +8,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
-from benchmarks.load import Outcome, closed_loop, connect
+from benchmarks.load import Check, Outcome, closed_loop, connect, open_loop
+from benchmarks.wire import scores
 
 READY = "ready"
 
@@ -23,11 +24,14 @@ class Turn:
     """One measurement of one backend.
 
     Attributes:
-        url: the rerank route.
+        url: the route.
         warmup: payloads sent first on the same connections; their outcomes are dropped, unless they fail.
         payloads: what is measured.
         concurrency: requests in flight, over all processes.
-        documents: documents of each payload.
+        documents: documents, or inputs, of each payload.
+        check: reads the answers; a function that can be pickled.
+        seconds: no request is begun later than this after the start; None: all payloads are sent.
+        rate: an open loop with so many requests a second over all processes; None: a closed loop.
     """
 
     url: str
@@ -36,6 +40,9 @@ class Turn:
     concurrency: int
     documents: int
     timeout_s: float
+    check: Check = scores
+    seconds: float | None = None
+    rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +69,17 @@ class Load:
 
 async def _play(turn: Turn, connection: Connection, take: Callable[[], int]) -> None:
     async with connect(turn.timeout_s) as session:
-        warm = await closed_loop(session, turn.url, turn.warmup, turn.concurrency, turn.documents)
+        warm = await closed_loop(
+            session, turn.url, turn.warmup, turn.concurrency, turn.documents, check=turn.check, seconds=turn.seconds
+        )
         connection.send(READY)
         await asyncio.to_thread(connection.recv)
         cpu, began = time.process_time(), time.perf_counter()
-        outcomes = await closed_loop(session, turn.url, turn.payloads, turn.concurrency, turn.documents, take)
+        rest = (turn.documents, take, turn.check, turn.seconds)
+        if turn.rate is None:
+            outcomes = await closed_loop(session, turn.url, turn.payloads, turn.concurrency, *rest)
+        else:
+            outcomes = await open_loop(session, turn.url, turn.payloads, turn.rate, *rest)
         share = (time.process_time() - cpu) / max(time.perf_counter() - began, 1e-9)
     connection.send(Load(outcomes, [share], [o for o in warm if o.error is not None]))
 
@@ -123,7 +136,8 @@ class ClientPool:
         self._counter.value = 0
         for i, (_, connection) in enumerate(clients):
             share = turn.concurrency // count + (i < turn.concurrency % count)
-            connection.send(Turn(turn.url, turn.warmup[i::count], turn.payloads, share, turn.documents, turn.timeout_s))
+            rate = None if turn.rate is None else turn.rate / count
+            connection.send(replace(turn, warmup=turn.warmup[i::count], concurrency=share, rate=rate))
         for process, connection in clients:
             _receive(process, connection)
         for _, connection in clients:

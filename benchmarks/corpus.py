@@ -73,15 +73,16 @@ class Corpus:
         self._words = words
         self._random = random.Random(seed)
 
-    def _text(self, count: int) -> str:
+    def text(self, count: int) -> str:
+        """A text of so many words."""
         # An inverse-power draw: few words are frequent, most are rare.
         return " ".join(self._words[int(len(self._words) * self._random.random() ** 3)] for _ in range(count))
 
     def query(self) -> str:
-        return self._text(self._random.randint(5, 16))
+        return self.text(self._random.randint(5, 16))
 
     def document(self) -> str:
-        return self._text(max(15, min(380, int(self._random.lognormvariate(4.3175, 0.45)))))
+        return self.text(max(15, min(380, int(self._random.lognormvariate(4.3175, 0.45)))))
 
     def case(self, documents: int) -> RerankCase:
         return RerankCase(self.query(), tuple(self.document() for _ in range(documents)))

@@ -37,6 +37,7 @@ class VllmOptions:
     extra: str = ""
     served_name: str = "reranker"
     port: int = 8011
+    name: str = "vllm"
 
 
 def vllm_command(options: VllmOptions) -> list[str]:
@@ -83,15 +84,15 @@ def vllm_backend(options: VllmOptions, *, cpu: bool, scratch: Path, logs: Path, 
     env = {**(CPU_ENV if cpu else {}), **_prepend_path(vllm_metadata(scratch / "metadata"))}
     origin = f"http://127.0.0.1:{options.port}"
     server = Server(
-        "vllm",
+        options.name,
         vllm_command(options),
         f"{origin}/health",
         env,
-        logs / "vllm.log",
+        logs / f"{options.name}.log",
         stop_signal=signal.SIGTERM,
         start_limit_s=start_limit_s,
     )
-    return Backend("vllm", f"{origin}/rerank", options.served_name, options.dtype, server=server)
+    return Backend(options.name, f"{origin}/rerank", options.served_name, options.dtype, server=server)
 
 
 def _prepend_path(env: dict[str, str]) -> dict[str, str]:

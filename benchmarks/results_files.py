@@ -29,10 +29,15 @@ def write_at(data: Path, result: dict[str, Any], text: str) -> tuple[Path, Path]
     page = data.with_suffix(".md")
     content = {data: json.dumps(_finite(result), indent=1, ensure_ascii=False) + "\n", page: text}
     for path, written in content.items():
-        beside = path.with_name(f".{path.name}.part")
-        beside.write_text(written)
-        beside.replace(path)
+        replace(path, written)
     return data, page
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    beside = path.with_name(f".{path.name}.part")
+    beside.write_text(text)
+    beside.replace(path)
 
 
 def _finite(value: Any) -> Any:

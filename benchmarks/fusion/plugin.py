@@ -55,11 +55,15 @@ def write_metadata(folder: Path, *, benchmark: bool = True) -> Path:
     return folder
 
 
-def announce(folder: Path) -> None:
-    """Writes the metadata, and puts the folder and this repository on the paths of this process and its children."""
+def announce(folder: Path, *, benchmark: bool = True) -> None:
+    """Writes the metadata, and puts the folder and this repository on the paths of this process and its children.
+
+    Args:
+        benchmark: see `write_metadata`.
+    """
     from benchmarks.environment import REPOSITORY
 
-    paths = [str(write_metadata(folder)), str(REPOSITORY)]
+    paths = [str(write_metadata(folder, benchmark=benchmark)), str(REPOSITORY)]
     sys.path[:0] = [path for path in paths if path not in sys.path]
     importlib.invalidate_caches()
     before = os.environ.get("PYTHONPATH")
