@@ -45,7 +45,10 @@ def test_rerank_is_sorted_cut_and_echoes_only_if_asked() -> None:
     result = ScoreResult(np.array([0.1, 0.9, 0.5], np.float32), SERVED)
     request = pb.RerankRequest(query=pb.Item(text="q"), documents=items("a", "b", "c"), top_n=2)
     got = answer("Rerank", request, result)
-    assert [(r.index, r.truncated, r.HasField("document")) for r in got.results] == [(1, True, False), (2, False, False)]
+    assert [(r.index, r.truncated, r.HasField("document")) for r in got.results] == [
+        (1, True, False),
+        (2, False, False),
+    ]
     assert [r.relevance_score for r in got.results] == pytest.approx([0.9, 0.5])
     assert (got.model, got.model_version, got.prompt_tokens) == ("m", "2", 9)
     request.return_documents = True
