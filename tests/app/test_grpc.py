@@ -285,7 +285,7 @@ async def test_a_cancelled_call_ends_its_work(rpc: Rpc) -> None:
 async def test_the_trailing_metadata_says_what_http_says_in_headers(rpc: Rpc) -> None:
     call = rpc.stub.Rerank(rerank(documents=items(["fox", "word " * 2_000])))
     await call
-    told = {key: value for key, value in await call.trailing_metadata()}
+    told = dict(await call.trailing_metadata())
     assert (told["x-model-version"], told["x-truncated"]) == ("1", "1")
     assert len(told["x-request-id"]) == 32
     assert [part.split(";")[0] for part in told["server-timing"].split(", ")][-1] == "total"
