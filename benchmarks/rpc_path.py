@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import base64
 import multiprocessing
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,14 +68,20 @@ def _serve_forever(http_port: int, grpc_port: int) -> None:
     asyncio.run(_serve(http_port, grpc_port))
 
 
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextmanager
-def instant_server(http_port: int = 18_100, grpc_port: int = 18_101) -> Iterator[tuple[str, str]]:
+def instant_server() -> Iterator[tuple[str, str]]:
     """The front end over `Instant` in a process of its own; gives its HTTP URL and gRPC address."""
-    process = multiprocessing.get_context("spawn").Process(
-        target=_serve_forever, args=(http_port, grpc_port), daemon=True
-    )
+    ports = (free_port(), free_port())
+    process = multiprocessing.get_context("spawn").Process(target=_serve_forever, args=ports, daemon=True)
     process.start()
-    url = f"http://127.0.0.1:{http_port}"
+    url = f"http://127.0.0.1:{ports[0]}"
     try:
         for _ in range(300):
             try:
@@ -82,7 +89,7 @@ def instant_server(http_port: int = 18_100, grpc_port: int = 18_101) -> Iterator
                 break
             except httpx.HTTPError:
                 time.sleep(0.1)
-        yield url, f"127.0.0.1:{grpc_port}"
+        yield url, f"127.0.0.1:{ports[1]}"
     finally:
         process.terminate()
         process.join()
@@ -149,7 +156,9 @@ def measure(sides: dict[str, Callable[[], Vectors]], turns: int) -> dict[str, li
 
 def table(title: str, taken: dict[str, list[float]]) -> str:
     """Markdown."""
-    rows = [f"| {side} | {np.median(t):.2f} | {np.quantile(t, 0.95):.2f} | {len(t)} |" for side, t in taken.items()]
+    rows = [
+        f"| {side} | {np.median(t):.2f} | {np.quantile(t, 0.95):.2f} | {len(t)} |" for side, t in taken.items() if t
+    ]
     return "\n".join([f"\n{title}\n", "| side | p50 ms | p95 ms | requests |", "| --- | --- | --- | --- |", *rows])
 
 
