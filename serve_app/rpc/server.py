@@ -1,6 +1,6 @@
 """The gRPC server: plain grpc.aio in the gateway's event loop, beside Ray Serve's HTTP. See docs/decisions.md for why.
 
-One RPC: `_serve`, the twin of the front end's HTTP endpoint.
+One RPC: `_answer`, the twin of the front end's.
 """
 
 from __future__ import annotations
@@ -81,38 +81,45 @@ class GrpcServer:
             started = time.perf_counter()
             headers = _headers(context)
             told = {"X-Request-Id": http.request_id(headers)}
-            failure: PoolserveError
-            try:
-                return await self._serve(rpc, content, context, headers, told, started)
-            except PoolserveError as error:
-                failure = error
-            except Exception:
-                logger.exception("request %s failed", told["X-Request-Id"])
-                failure = InternalError("the request failed; it was logged")
-            _trail(context, told, {}, started)
-            return await status.abort(context, failure, told, told["X-Request-Id"])
+            outcome = await self._outcome(rpc, content, context, headers, told)
+            timings = {} if isinstance(outcome, PoolserveError) else outcome.timings
+            total_ms = (time.perf_counter() - started) * 1e3
+            told["Server-Timing"] = http.server_timing(timings, total_ms)
+            if isinstance(outcome, PoolserveError):
+                await status.abort(context, outcome, told, told["X-Request-Id"])
+            outcome.timings[Stage.TOTAL] = total_ms
+            context.set_trailing_metadata(status.metadata_of(told))
+            return outcome
 
         return endpoint
 
-    async def _serve(
+    async def _outcome(
         self,
         rpc: Rpc,
         content: bytes,
         context: grpc.aio.ServicerContext,
         headers: dict[str, str],
         told: dict[str, str],
-        started: float,
+    ) -> Any:
+        """The response message, or the PoolserveError that the caller is told."""
+        try:
+            return await self._answer(rpc, content, context.time_remaining(), headers, told)
+        except PoolserveError as error:
+            return error
+        except Exception:
+            logger.exception("request %s failed", told["X-Request-Id"])
+            return InternalError("the request failed; it was logged")
+
+    async def _answer(
+        self, rpc: Rpc, content: bytes, remaining_s: float | None, headers: dict[str, str], told: dict[str, str]
     ) -> Message:
         self._frontend.keys.check(headers)
-        asked = self._frontend.asked(headers, told["X-Request-Id"], context.time_remaining())
+        asked = self._frontend.asked(headers, told["X-Request-Id"], remaining_s)
         request, call = rpc.read(content, self._frontend.limits)
         result = await self._frontend.serve(call, asked, told)
         answer: Any = rpc.answer(request, call.render(result, Meta(asked.request_id, int(time.time()))))
         answer.request_id = asked.request_id
-        for stage, milliseconds in result.served.timings.items():
-            answer.timings[stage] = milliseconds
-        answer.timings[Stage.TOTAL] = (time.perf_counter() - started) * 1e3
-        _trail(context, told, result.served.timings, started)
+        answer.timings.update(result.served.timings)
         return answer
 
     async def _models(self, content: bytes, context: grpc.aio.ServicerContext) -> Message:
@@ -127,12 +134,6 @@ def _headers(context: grpc.aio.ServicerContext) -> dict[str, str]:
     """The call's metadata; values that are bytes are none of ours."""
     metadata = context.invocation_metadata() or ()
     return {str(name).lower(): value for name, value in metadata if isinstance(value, str)}
-
-
-def _trail(context: grpc.aio.ServicerContext, told: dict[str, str], timings: dict[str, float], started: float) -> None:
-    """Says in the trailing metadata what HTTP says in headers."""
-    told["Server-Timing"] = http.server_timing(timings, (time.perf_counter() - started) * 1e3)
-    context.set_trailing_metadata(status.metadata_of(told))
 
 
 def _unary(handler: Handler) -> grpc.RpcMethodHandler:
