@@ -7,7 +7,7 @@ BENCH_ARGS ?= --name cpu-rerank --launch-poolserve benchmarks/cpu_rerank.yaml --
   --dtype float32 --max-model-len 512 --max-num-seqs 128 --max-num-batched-tokens 4096 --vllm-args "--enforce-eager" \
   --reference model_zoo/ce-mini --return-documents poolserve --requests 40 96 192 --warmup 32
 
-.PHONY: serve test check lint typecheck format bench models setup clean
+.PHONY: serve test check lint typecheck format bench proto models setup clean
 
 serve: setup            ## start the configuration and stay until Ctrl-C
 	@exec $(BIN)/python -m serve_app up $(CONFIG)
@@ -29,6 +29,9 @@ format: setup
 
 bench: setup            ## /rerank against `vllm serve` on this machine; see benchmarks/README.md
 	@$(BIN)/python -m benchmarks rerank $(BENCH_ARGS)
+
+proto: setup            ## make the gRPC stubs again after a change of the .proto
+	@scripts/proto.sh $(BIN)/python
 
 models: setup           ## train the small models of model_zoo/ again
 	@$(BIN)/python -m model_zoo.train_ce_mini

@@ -1,4 +1,4 @@
-"""Gateway: the one door. Hands HTTP to the front end, and the front end's calls to the models' applications."""
+"""Gateway: the one door. HTTP and gRPC go to the front end, its calls to the models' applications."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from serve_app.engine.vllm_options import platform_version
 from serve_app.frontend import Frontend
 from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.routing import Target
+from serve_app.rpc.server import GrpcServer
 from serve_app.settings import GatewaySettings, RoutingSettings
 
 IO_PROCESSOR = "IOProcessor"
@@ -48,16 +49,28 @@ class HandleBackend:
 
 @serve.ingress()
 class Gateway:
-    """Adds to the front end what Ray Serve asks of a deployment: a constructor, `user_config`, an ASGI app."""
+    """Adds to the front end what Ray Serve asks of a deployment: a constructor, `user_config`, an ASGI app, an end."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         ignore_timeout_header()
         versions = {"ray": ray.__version__, "vllm": platform_version()}
         self._frontend = Frontend(settings, HandleBackend(), versions)
+        self._grpc = GrpcServer(self._frontend, settings.grpc) if settings.grpc is not None else None
+        self._listening = False
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes a new routing table (`settings.RoutingSettings`); nothing restarts."""
         self._frontend.reconfigure(RoutingSettings.model_validate(user_config))
+        # Not before there is a table: this replica may share its port with one that serves.
+        if self._grpc is not None and not self._listening:
+            await self._grpc.start()
+            self._listening = True
 
     def __serve_build_asgi_app__(self) -> Starlette:
         return self._frontend.app()
+
+    async def __del__(self) -> None:
+        """Ray Serve awaits it when the replica ends, after the HTTP requests under way."""
+        if (server := getattr(self, "_grpc", None)) is not None:
+            await server.stop()
+        await super().__del__()  # type: ignore[misc]  # of the class that `serve.ingress` adds

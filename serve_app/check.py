@@ -62,6 +62,11 @@ class Report:
     http_port: int = 8000
     fast_proxy: bool = False
 
+    @property
+    def grpc_ports(self) -> tuple[int, ...]:
+        """The gateway's gRPC port, if it has one."""
+        return () if self.gateway is None or self.gateway.grpc is None else (self.gateway.grpc.port,)
+
     def add(self, path: str, message: str) -> None:
         """Records a problem."""
         self.problems.append(Problem(path, message))

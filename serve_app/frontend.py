@@ -1,5 +1,5 @@
-"""The HTTP front end: keys, limits, validation, routing, errors. Plain Starlette; what serves a request is behind
-`Backend`, so that tests run all of it without Ray.
+"""The front end: keys, limits, validation, routing, errors. HTTP is here, in plain Starlette; gRPC is in `rpc`. Both
+ask `Frontend.serve`. What serves a request is behind `Backend`, so that tests run all of it without Ray.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from starlette.applications import Starlette
@@ -47,8 +48,23 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is known of a request beside its body, whichever way it came.
+
+    Attributes:
+        request_id: the caller's, or a new one.
+        deadline: wall-clock seconds at which its time is over.
+        headers: HTTP headers or gRPC metadata, names in lower case or found whatever their case.
+    """
+
+    request_id: str
+    deadline: float
+    headers: Mapping[str, str]
+
+
 class Frontend:
-    """One request: `_answer`. One table change: `reconfigure`.
+    """One request: `serve`, which HTTP (`_answer`) and gRPC (`rpc.server`) share. One table change: `reconfigure`.
 
     Args:
         settings: the gateway's settings.
@@ -57,20 +73,20 @@ class Frontend:
     """
 
     def __init__(self, settings: GatewaySettings, backend: Backend, versions: Mapping[str, str] | None = None) -> None:
-        self._settings = settings
+        self.settings = settings
         self._backend = backend
         self._versions = {"poolserve": __version__, **(versions or {})}
-        self._limits = Limits(max_documents=settings.max_documents, max_images=settings.max_images)
-        self._keys = http.Keys(settings.api_keys)
+        self.limits = Limits(max_documents=settings.max_documents, max_images=settings.max_images)
+        self.keys = http.Keys(settings.api_keys)
         self._table = RoutingTable(RoutingSettings())
         self._in_flight: dict[str, int] = {}
-        self._readiness = Readiness(backend.canary)
+        self.readiness = Readiness(backend.canary)
         self._spec = openapi(__version__)
 
     def reconfigure(self, routing: RoutingSettings) -> None:
         """Takes a new routing table; requests under way keep their target."""
         self._table = RoutingTable(routing)
-        self._readiness.watch(list(self._table))
+        self.readiness.watch(list(self._table))
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -109,30 +125,48 @@ class Frontend:
         return endpoint
 
     async def _read(self, request: Request) -> dict[str, Any]:
-        self._keys.check(request.headers)
-        return await http.read_json(request, int(self._settings.max_body_mib * 2**20))
+        self.keys.check(request.headers)
+        return await http.read_json(request, int(self.settings.max_body_mib * 2**20))
 
     async def _answer(
         self, request: Request, route: Route, body: Mapping[str, Any], headers: dict[str, str], started: float
     ) -> Response:
-        deadline = http.deadline(request.headers, self._settings.default_timeout_ms, self._settings.max_timeout_ms)
-        call = route.adapter(body, self._limits)
-        target = self._table.resolve(call.model, call.operation)
-        headers["X-Model-Version"] = target.version
-        context = Context(headers["X-Request-Id"], deadline, call.operation)
-        result = await self._run(target, call, context)
-        if result.served.truncated:
-            headers["X-Truncated"] = ",".join(map(str, result.served.truncated[:100]))
-        if call.ignored:
-            headers["X-Ignored-Fields"] = ", ".join(call.ignored)
-        response = http.json_response(call.render(result, Meta(context.request_id, int(time.time()))))
+        asked = self.asked(request.headers, headers["X-Request-Id"])
+        call = route.adapter(body, self.limits)
+        result = await self.serve(call, asked, headers)
+        response = http.json_response(call.render(result, Meta(asked.request_id, int(time.time()))))
         headers["Server-Timing"] = http.server_timing(result.served.timings, (time.perf_counter() - started) * 1e3)
         response.headers.update(headers)
         return response
 
+    def asked(self, headers: Mapping[str, str], request_id: str, remaining_s: float | None = None) -> Asked:
+        """A request's facts; `remaining_s`: what a gRPC deadline leaves. Raises InvalidRequest for a bad header."""
+        default_ms, max_ms = self.settings.default_timeout_ms, self.settings.max_timeout_ms
+        return Asked(request_id, http.deadline(headers, default_ms, max_ms, remaining_s), headers)
+
+    async def serve(self, call: Call, asked: Asked, told: dict[str, str]) -> PipelineResult:
+        """Routes, admits and runs a request; cancelling ends its work.
+
+        Args:
+            call: the request in our words.
+            asked: its id, deadline and headers.
+            told: gets what the answer says beside its body, an error's answer included; HTTP header names.
+
+        Raises:
+            PoolserveError: whatever the caller must be told.
+        """
+        target = self._table.resolve(call.model, call.operation)
+        told["X-Model-Version"] = target.version
+        result = await self._run(target, call, Context(asked.request_id, asked.deadline, call.operation))
+        if result.served.truncated:
+            told["X-Truncated"] = ",".join(map(str, result.served.truncated[:100]))
+        if call.ignored:
+            told["X-Ignored-Fields"] = ", ".join(call.ignored)
+        return result
+
     async def _run(self, target: Target, call: Call, context: Context) -> PipelineResult:
         """Runs the request on its target; once more, elsewhere, if a replica dies under it."""
-        held, limit = self._in_flight.get(target.application, 0), self._settings.max_documents_in_flight
+        held, limit = self._in_flight.get(target.application, 0), self.settings.max_documents_in_flight
         if held and held + call.documents > limit:
             raise Overloaded(f"no room now: {held} documents in flight, {call.documents} more would pass {limit}")
         self._in_flight[target.application] = held + call.documents
@@ -152,8 +186,9 @@ class Frontend:
 
     # --- the other routes --------------------------------------------------------------------------------------------
 
-    async def _models(self, request: Request) -> Response:
-        data = [
+    def models(self) -> list[dict[str, Any]]:
+        """The routing table as `GET /v1/models` lists it."""
+        return [
             {
                 "id": target.model,
                 "object": "model",
@@ -163,19 +198,21 @@ class Frontend:
                 "task": target.task,
                 "weight": target.weight,
                 "application": target.application,
-                "state": self._readiness.state(target),
+                "state": self.readiness.state(target),
             }
             for target in self._table
         ]
-        return http.json_response({"object": "list", "data": data})
+
+    async def _models(self, request: Request) -> Response:
+        return http.json_response({"object": "list", "data": self.models()})
 
     async def _health(self, request: Request) -> Response:
         return http.json_response({"status": "ok"})
 
     async def _ready(self, request: Request) -> Response:
-        await self._readiness.refresh()
-        ready = self._readiness.all_ready()
-        models = [{"model": t.model, "version": t.version, "state": self._readiness.state(t)} for t in self._table]
+        await self.readiness.refresh()
+        ready = self.readiness.all_ready()
+        models = [{"model": t.model, "version": t.version, "state": self.readiness.state(t)} for t in self._table]
         return http.json_response({"ready": ready, "models": models}, 200 if ready else 503)
 
     async def _version(self, request: Request) -> Response:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -81,24 +80,30 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
     return body
 
 
-def request_id(headers: Headers) -> str:
+def request_id(headers: Mapping[str, str]) -> str:
     """The caller's `X-Request-Id` if it is fit for logs and headers, else a new one."""
     given = headers.get("x-request-id", "")
     return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
 
-def deadline(headers: Headers, default_ms: int, max_ms: int) -> float:
+def deadline(headers: Mapping[str, str], default_ms: int, max_ms: int, remaining_s: float | None = None) -> float:
     """Wall-clock seconds at which the request's time is over.
+
+    Args:
+        headers: names in lower case, or of any case if the mapping does not care.
+        remaining_s: what the transport's own deadline leaves (gRPC); None: it has none.
 
     Raises:
         InvalidRequest: `X-Request-Timeout-Ms` is not a positive number.
     """
     given = headers.get("x-request-timeout-ms")
     if given is None:
-        return time.time() + default_ms / 1e3
-    if not given.isascii() or not given.isdigit() or int(given) == 0 or len(given) > 12:
+        wanted_ms: float = default_ms if remaining_s is None else remaining_s * 1e3
+    elif not given.isascii() or not given.isdigit() or int(given) == 0 or len(given) > 12:
         raise InvalidRequest("X-Request-Timeout-Ms: must be a positive number of milliseconds", "X-Request-Timeout-Ms")
-    return time.time() + min(int(given), max_ms) / 1e3
+    else:
+        wanted_ms = int(given) if remaining_s is None else min(int(given), remaining_s * 1e3)
+    return time.time() + min(wanted_ms, max_ms) / 1e3
 
 
 def server_timing(timings: Mapping[str, float], total_ms: float) -> str:

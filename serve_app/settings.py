@@ -388,6 +388,22 @@ class ImageLoaderSettings(Settings):
         return self
 
 
+class GrpcSettings(Settings):
+    """The gateway's gRPC server. Each replica of the gateway listens for itself; those of a node share the port."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on; `0.0.0.0` or `[::]` for all.")
+    port: int = Field(default=9000, ge=1, le=65_535, description="Port to listen on.")
+    max_connection_age_s: float = Field(
+        default=300.0,
+        gt=0,
+        description="Seconds after which a connection is asked to end, its calls undisturbed, so that clients spread "
+        "over the replicas again.",
+    )
+    drain_s: float = Field(
+        default=10.0, ge=0, description="Seconds that calls under way get when a replica of the gateway ends."
+    )
+
+
 class GatewaySettings(Settings):
     """The `args` of the gateway's application."""
 
@@ -405,6 +421,9 @@ class GatewaySettings(Settings):
     max_timeout_ms: int = Field(default=300_000, ge=1, description="Longest deadline that a client can ask for.")
     api_keys: tuple[str, ...] = Field(
         default=(), description="Accepted Bearer keys; empty: no key is asked for. `env:NAME` reads a variable."
+    )
+    grpc: GrpcSettings | None = Field(
+        default=None, description="gRPC beside HTTP, with the same limits and keys; None: HTTP only."
     )
     replicas: ReplicaSettings = Field(default_factory=ReplicaSettings, description="Replicas of the gateway.")
 

@@ -48,7 +48,7 @@ def bring_up(config: Path, timeout_s: float) -> int:
         for problem in report.problems:
             print(f"error: {problem}", file=sys.stderr)
         return 1
-    for port in (report.http_port, *(HAPROXY_PORTS if report.fast_proxy else ())):
+    for port in (report.http_port, *report.grpc_ports, *(HAPROXY_PORTS if report.fast_proxy else ())):
         if (owner := port_owner(port)) is not None:
             print(
                 f"error: port {port} is taken by {owner}. Another Ray Serve may be running; or a HAProxy that "
@@ -180,6 +180,8 @@ def _announce(report: Report, seconds: float) -> None:
     print(f"everything is ready after {seconds:.0f} s. Try:\n\n  {example(report)}\n")
     base = f"http://127.0.0.1:{report.http_port}"
     print(f"Routes and their fields: {base}/docs")
+    for port in report.grpc_ports:
+        print(f"gRPC: 127.0.0.1:{port}, service poolserve.v1.Poolserve (docs/grpc.md)")
     print("In a second terminal: RAY_AUTH_MODE=token serve status, RAY_AUTH_MODE=token serve deploy CONFIG")
     print("Ctrl-C ends everything.")
     sys.stdout.flush()

@@ -27,6 +27,7 @@ class Server:
 
     Attributes:
         url: its base URL.
+        grpc: address of its gRPC server; "": it has none.
         process: the `up` command.
         output: what it has printed.
     """
@@ -34,6 +35,7 @@ class Server:
     url: str
     process: subprocess.Popen[bytes]
     output: Path
+    grpc: str = ""
 
     def post(self, path: str, body: Any, timeout: float = 60.0, **headers: str) -> httpx.Response:
         """POST as JSON; header names with underscores for dashes."""
@@ -68,6 +70,11 @@ def running(config: dict[str, Any], folder: Path, timeout: float = 600.0) -> Ite
     """Starts `config` on a free port, waits until it is ready, and ends it."""
     port = free_port()
     config["http_options"]["port"] = port
+    grpc = ""
+    for application in config["applications"]:
+        if (settings := application["args"].get("grpc")) is not None:
+            settings["port"] = free_port()
+            grpc = f"127.0.0.1:{settings['port']}"
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
     output = folder / "output.log"
@@ -81,7 +88,7 @@ def running(config: dict[str, Any], folder: Path, timeout: float = 600.0) -> Ite
         )
     try:
         _wait(process, output, timeout)
-        yield Server(f"http://127.0.0.1:{port}", process, output)
+        yield Server(f"http://127.0.0.1:{port}", process, output, grpc)
     finally:
         process.send_signal(signal.SIGINT)
         try:

@@ -35,7 +35,8 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The embedded default on a real local cluster, started once for all tests that need it."""
     if url := os.environ.get("POOLSERVE_TEST_URL"):  # a server that is already there, for quick local rounds
-        yield Server(url, None, Path(os.devnull))  # type: ignore[arg-type]
+        grpc = os.environ.get("POOLSERVE_TEST_GRPC", "")
+        yield Server(url, None, Path(os.devnull), grpc)  # type: ignore[arg-type]
         return
     config = default_config()
     for application in config["applications"]:

@@ -76,9 +76,10 @@ def read_text_query(value: Any, path: str) -> str:
 
 def read_item(item: Any, path: str, *, extras: bool = False) -> str | ImageRef:
     """One text, as in `read_text`, or one image: `{"image": …}` (Jina), `{"image_url": …}` or a content list of one
-    image part (OpenAI, vLLM). `images.read_image` says what may stand there.
+    image part (OpenAI, vLLM). `images.read_image` says what may stand there. An `ImageRef`, which no JSON can hold, is
+    an image whose bytes came as bytes (gRPC).
     """
-    if isinstance(item, str):
+    if isinstance(item, (str, ImageRef)):
         return item
     fields = _fields(item, path, _ITEM)
     if MEDIA_KEYS & fields.keys():

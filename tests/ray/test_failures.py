@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.cluster import Server, default_config, running
+from tests.ray.test_grpc import assert_grpc_equals_http
 
 BODY = {"model": "intent-mini", "input": ["where is my parcel"]}
 
@@ -70,6 +71,7 @@ def test_the_default_proxy_serves_the_same(tmp_path: Path) -> None:
         assert server.post("/v1/rerank", large).status_code == 200
         over = {"model": "ce-mini", "query": "a", "documents": ["x" * 17 * 2**20]}
         assert server.post("/v1/rerank", over).status_code == 413
+        assert_grpc_equals_http(server)
         family = psutil.Process(server.process.pid).children(recursive=True)
     _, alive = psutil.wait_procs(family, timeout=20)
     assert [process.name() for process in alive] == []

@@ -82,6 +82,13 @@ def test_deadline_is_the_callers_within_the_limit() -> None:
             http.deadline(Headers(raw=[(b"x-request-timeout-ms", bad.encode())]), 1_000, 9_000)
 
 
+def test_of_two_deadlines_the_earlier_counts_and_the_limit_holds_for_both() -> None:
+    header = {"x-request-timeout-ms": "2000"}
+    for headers, remaining_s, seconds in (({}, 4.0, 4), (header, 4.0, 2), (header, 1.0, 1), ({}, 60.0, 9)):
+        deadline = http.deadline(headers, 1_000, 9_000, remaining_s)
+        assert deadline == pytest.approx(time.time() + seconds, abs=0.5)
+
+
 def test_request_id_is_kept_only_if_it_is_safe() -> None:
     assert http.request_id(Headers({"x-request-id": "abc-1.2"})) == "abc-1.2"
     for bad in ("", "a b", "x" * 200, "a\tb"):
