@@ -29,7 +29,7 @@ from serve_app.errors import (
 )
 from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.readiness import Readiness
-from serve_app.routing import RoutingTable, Target
+from serve_app.routing import RoutingCounters, RoutingTable, Shadows, Target
 from serve_app.settings import GatewaySettings, RoutingSettings
 
 logger = logging.getLogger("ray.serve")
@@ -54,15 +54,26 @@ class Frontend:
         settings: the gateway's settings.
         backend: serves the targets.
         versions: names and versions of libraries, for `GET /version`.
+        replica: name of this gateway replica, for whoever puts several replicas' counters together.
     """
 
-    def __init__(self, settings: GatewaySettings, backend: Backend, versions: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        backend: Backend,
+        versions: Mapping[str, str] | None = None,
+        replica: str = "local",
+    ) -> None:
         self._settings = settings
         self._backend = backend
         self._versions = {"poolserve": __version__, **(versions or {})}
         self._limits = Limits(max_documents=settings.max_documents, max_images=settings.max_images)
         self._keys = http.Keys(settings.api_keys)
+        self._replica = replica
         self._table = RoutingTable(RoutingSettings())
+        self._refused: str | None = None
+        self.counters = RoutingCounters()
+        self._shadows = Shadows(backend.run, self.counters)
         self._in_flight: dict[str, int] = {}
         self._readiness = Readiness(backend.canary)
         self._spec = openapi(__version__)
@@ -70,13 +81,31 @@ class Frontend:
     def reconfigure(self, routing: RoutingSettings) -> None:
         """Takes a new routing table; requests under way keep their target."""
         self._table = RoutingTable(routing)
+        self._refused = None
+        self._shadows.retain(self._table)
         self._readiness.watch(list(self._table))
+
+    def refuse(self, complaint: str) -> None:
+        """Keeps the table, since the new one is wrong; `GET /v1/models` says so.
+
+        Raises:
+            ValueError: there is no table to keep.
+        """
+        if not list(self._table):
+            raise ValueError(f"the routing table is wrong: {complaint}")
+        logger.error("the new routing table is wrong and the old one is kept: %s", complaint)
+        self._refused = complaint
+
+    async def close(self) -> None:
+        """Ends what goes on beside the requests."""
+        await self._shadows.close()
 
     def app(self) -> Starlette:
         """The ASGI application."""
         routes = [HttpRoute(route.path, self._endpoint(route), methods=["POST"]) for route in ROUTES]
         pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/v1/models": self._models,
+            "/v1/routing": self._routing,
             "/health": self._health,
             "/ready": self._ready,
             "/version": self._version,
@@ -117,14 +146,17 @@ class Frontend:
     ) -> Response:
         deadline = http.deadline(request.headers, self._settings.default_timeout_ms, self._settings.max_timeout_ms)
         call = route.adapter(body, self._limits)
-        target = self._table.resolve(call.model, call.operation)
-        headers["X-Model-Version"] = target.version
+        decision = self._table.route(call.model, call.operation, request.headers, body)
+        self.counters.decided(decision, probe="x-probe" in request.headers)
+        headers |= {"X-Model-Version": decision.target.version, "X-Routing": decision.header(copied=False)}
         context = Context(headers["X-Request-Id"], deadline, call.operation)
-        result = await self._run(target, call, context)
+        result = await self._run(decision.target, call, context)
+        copied = self._shadows.offer(decision, context, call.request, result)
+        headers |= {"X-Model-Version": result.served.version, "X-Routing": decision.header(copied=copied)}
         if result.served.truncated:
             headers["X-Truncated"] = ",".join(map(str, result.served.truncated[:100]))
-        if call.ignored:
-            headers["X-Ignored-Fields"] = ", ".join(call.ignored)
+        if ignored := [name for name in call.ignored if name != decision.sticky_field]:
+            headers["X-Ignored-Fields"] = ", ".join(ignored)
         response = http.json_response(call.render(result, Meta(context.request_id, int(time.time()))))
         headers["Server-Timing"] = http.server_timing(result.served.timings, (time.perf_counter() - started) * 1e3)
         response.headers.update(headers)
@@ -132,6 +164,10 @@ class Frontend:
 
     async def _run(self, target: Target, call: Call, context: Context) -> PipelineResult:
         """Runs the request on its target; once more, elsewhere, if a replica dies under it."""
+        with self.counters.answering(target):
+            return await self._run_admitted(target, call, context)
+
+    async def _run_admitted(self, target: Target, call: Call, context: Context) -> PipelineResult:
         held, limit = self._in_flight.get(target.application, 0), self._settings.max_documents_in_flight
         if held and held + call.documents > limit:
             raise Overloaded(f"no room now: {held} documents in flight, {call.documents} more would pass {limit}")
@@ -161,13 +197,29 @@ class Frontend:
                 "owned_by": "poolserve",
                 "version": target.version,
                 "task": target.task,
-                "weight": target.weight,
                 "application": target.application,
                 "state": self._readiness.state(target),
+                **self._table.describe(target),
+                "last_asked": self.counters.last_asked(target),
             }
             for target in self._table
         ]
-        return http.json_response({"object": "list", "data": data})
+        return http.json_response({"object": "list", "data": data, **self._replica_facts()})
+
+    async def _routing(self, request: Request) -> Response:
+        return http.json_response({**self._replica_facts(), **self.counters.snapshot()})
+
+    def _replica_facts(self) -> dict[str, Any]:
+        """What differs between replicas: an answer tells of the one that gave it.
+
+        `table` is the digest of the table in force, `refused` why the newest one is not, `since` when counting began.
+        """
+        return {
+            "replica": self._replica,
+            "since": self.counters.since,
+            "table": self._table.digest,
+            "refused": self._refused,
+        }
 
     async def _health(self, request: Request) -> Response:
         return http.json_response({"status": "ok"})
