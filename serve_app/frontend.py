@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -147,10 +148,12 @@ class Frontend:
         deadline = http.deadline(request.headers, self._settings.default_timeout_ms, self._settings.max_timeout_ms)
         call = route.adapter(body, self._limits)
         decision = self._table.route(call.model, call.operation, request.headers, body)
-        self.counters.decided(decision, probe="x-probe" in request.headers)
+        probe = "x-probe" in request.headers
+        if not probe:
+            self.counters.decided(decision)
         headers |= {"X-Model-Version": decision.target.version, "X-Routing": decision.header(copied=False)}
         context = Context(headers["X-Request-Id"], deadline, call.operation)
-        result = await self._run(decision.target, call, context)
+        result = await self._run(decision.target, call, context, probe=probe)
         copied = self._shadows.offer(decision, context, call.request, result)
         headers |= {"X-Model-Version": result.served.version, "X-Routing": decision.header(copied=copied)}
         if result.served.truncated:
@@ -162,9 +165,12 @@ class Frontend:
         response.headers.update(headers)
         return response
 
-    async def _run(self, target: Target, call: Call, context: Context) -> PipelineResult:
-        """Runs the request on its target; once more, elsewhere, if a replica dies under it."""
-        with self.counters.answering(target):
+    async def _run(self, target: Target, call: Call, context: Context, *, probe: bool = False) -> PipelineResult:
+        """Runs the request on its target; once more, elsewhere, if a replica dies under it.
+
+        probe: it comes from who watches the service, and is no client's: it is not counted.
+        """
+        with contextlib.nullcontext() if probe else self.counters.answering(target):
             return await self._run_admitted(target, call, context)
 
     async def _run_admitted(self, target: Target, call: Call, context: Context) -> PipelineResult:

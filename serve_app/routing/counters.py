@@ -70,10 +70,8 @@ class RoutingCounters:
         self._versions: dict[tuple[str, str], _Version] = {}
         self._shadows: dict[tuple[str, str, str], _Shadow] = {}
 
-    def decided(self, decision: Decision, *, probe: bool = False) -> None:
-        """A request was routed; probe: by whoever watches the service, not by a client."""
-        if probe:
-            return
+    def decided(self, decision: Decision) -> None:
+        """A client's request was routed."""
         version = self._version(decision.target)
         version.decisions[decision.how.value] += 1
         version.last_asked = self._clock()

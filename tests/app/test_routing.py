@@ -113,8 +113,9 @@ async def test_a_copy_is_compared_and_its_answer_dropped(versions: App) -> None:
 
 
 async def test_a_stuck_or_failing_shadow_is_nothing_to_the_caller(versions: App) -> None:
-    versions.engines["2"].delay_s = 3_600
     _take(versions, table({"1": 1, "2": 0}, shadow={"version": "2", "max_in_flight": 2}))
+    await versions.client.get("/ready")  # the canary of the new table
+    versions.engines["2"].delay_s = 3_600
     routed = Counter([(await versions.post("/v1/rerank", BODY)).headers["x-routing"] for _ in range(10)])
     assert routed == {"default; shadow=2": 2, "default": 8}
     await versions.frontend.close()

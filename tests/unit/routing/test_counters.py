@@ -42,10 +42,9 @@ def test_answers_errors_and_times() -> None:
     assert snapshot["since"] == 100.0
 
 
-def test_probes_are_not_clients() -> None:
+def test_when_a_version_was_asked_last() -> None:
     clock = Clock()
     counters = RoutingCounters(clock)
-    counters.decided(Decision(TARGET, Choice.PINNED), probe=True)
     assert counters.last_asked(TARGET) is None
     clock.now = 200.0
     counters.decided(Decision(TARGET, Choice.PINNED))
