@@ -1,7 +1,7 @@
 """Brings a new version of a model into service, or retires an old one, by edits of one serve configuration.
 
 `red-black` replaces a version: deploy the new one, wait, warm and compare it with a canary set, shift the traffic in
-steps, keep the old one for a while, remove it; on the first sign that the new one is worse everything returns to the old.
+steps, keep the old one for a while, remove it; on the first sign that the new one is worse all returns to the old.
 `beside` deploys a version for clients that name it. `list` shows versions and when they were last asked, `retire`
 removes one. Each edit is written to the file and applied as `serve deploy` does. A command that was interrupted goes on
 with `resume`; `return` takes a rollout back. `--dry-run` prints the edits and changes nothing.

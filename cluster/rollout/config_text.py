@@ -8,6 +8,7 @@ wrong one.
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from serve_app.settings import ModelSettings, RoutingSettings
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 GATEWAY = "serve_app.app:gateway"
 
 
@@ -44,7 +46,7 @@ def _dump(document: Any) -> str:
 def content(text: str) -> dict[str, Any]:
     """The configuration as plain data. Raises ConfigError if it is none."""
     try:
-        loaded = yaml.safe_load(text)
+        loaded = yaml.load(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         raise ConfigError(f"the configuration is no YAML: {error}") from None
     if not isinstance(loaded, dict) or not isinstance(loaded.get("applications"), list):
@@ -52,11 +54,13 @@ def content(text: str) -> dict[str, Any]:
     return loaded
 
 
+@functools.lru_cache(maxsize=32)
 def routing(text: str) -> RoutingSettings:
     """The routing table. Raises pydantic's ValidationError if it is wrong."""
     return RoutingSettings.model_validate(_user_config(content(text)))
 
 
+@functools.lru_cache(maxsize=32)
 def application(text: str, name: str) -> ModelSettings | None:
     """An application's settings; None: there is no such application."""
     found = [a for a in content(text)["applications"] if a.get("name") == name]

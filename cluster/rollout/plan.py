@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from cluster.rollout.config_text import ConfigError, add_version, application, remove_application, routing, set_versions
 from cluster.rollout.state import Kind, Options, Phase, State
+from serve_app.routing.table import latest
 from serve_app.settings import ModelSettings
 
 
@@ -51,7 +52,7 @@ def begin(text: str, kind: Kind, model: str, old: str | None, new: str, options:
     elif options.changes:
         raise ConfigError(f"application '{application_name(model, new)}' is in the file already; --set would change it")
     weight = route.versions[old].weight
-    return State(kind, model, old, new, Phase.DEPLOY, now, options, weight, route.latest, written)
+    return State(kind, model, old, new, Phase.DEPLOY, now, options, weight, route.latest, latest(route), written)
 
 
 def _check_retires(text: str, model: str, version: str) -> None:
@@ -67,7 +68,7 @@ def _check_retires(text: str, model: str, version: str) -> None:
 
 
 def desired(text: str, state: State) -> str:
-    """The configuration of a state's phase, made from that of any state before it; the same text if it is that already."""
+    """The configuration of a state's phase, made from that of any state before it; unchanged if it is that already."""
     old, new = application_name(state.model, state.old), application_name(state.model, state.new)
     match state.phase:
         case Phase.DEPLOY:
@@ -83,13 +84,13 @@ def desired(text: str, state: State) -> str:
             if state.kind is Kind.RED_BLACK:
                 versions |= {state.old: {"weight": round(state.weight - taken, 9)}}
             # Until all traffic has moved, `name@latest` must not mean the version that is still on trial.
-            latest = state.new if state.phase is Phase.KEEP else state.latest or state.old
-            text = set_versions(text, state.model, versions, latest)
+            follows = state.phase is Phase.KEEP and state.meant == state.old
+            text = set_versions(text, state.model, versions, state.new if follows else state.meant)
         case Phase.RETURN:
             versions = {state.old: {"weight": state.weight}}
             if state.new in routing(text).models[state.model].versions:
                 versions |= {state.new: {"weight": 0}}
-            text = set_versions(text, state.model, versions, state.latest or state.old)
+            text = set_versions(text, state.model, versions, state.meant)
         case Phase.UNROUTE:
             text = set_versions(text, state.model, {state.leaving: None}, _latest_after(state))
         case Phase.REMOVE:
@@ -104,7 +105,7 @@ def desired(text: str, state: State) -> str:
 
 def _latest_after(state: State) -> str | None:
     """The table's `latest` once the rollout is over: it follows the new version only if somebody wrote one."""
-    if state.kind is Kind.RED_BLACK and not state.reason and state.latest is not None:
+    if state.kind is Kind.RED_BLACK and not state.reason and state.latest == state.old:
         return state.new
     return state.latest
 

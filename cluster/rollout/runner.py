@@ -1,8 +1,8 @@
 """Walks a rollout from phase to phase. Every phase can be done again, so a run that was killed is simply run again.
 
-The order is always the same: the state is written, then the configuration, then it is applied, then comes the wait. Whatever
-a kill leaves undone, the next run finds the state and does the whole phase once more; applying an equal configuration
-changes nothing.
+The order is always the same: the state is written, then the configuration, then it is applied, then comes the wait.
+Whatever a kill leaves undone, the next run finds the state and does the whole phase once more; applying an equal
+configuration changes nothing.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class Runner:
         return state, reason
 
     def _keep(self, state: State) -> str | None:
-        while (left := state.since + state.options.keep_s - self._cluster.now()) > 0:
+        while (left := state.since + state.options.keep_s - self._cluster.now()) > POLL_S:
             _, reason = self._watch(state, min(left, max(state.options.hold_s, POLL_S)))
             if reason is not None:
                 return reason

@@ -132,6 +132,7 @@ class State:
         phase, step, since: where it is (step: index into `options.steps`), and since when (unix seconds).
         weight: the old version's weight at the start; both share it until the end.
         latest: the table's `latest` at the start; None: it had none.
+        meant: the version that `name@latest` meant at the start.
         written: whether the new version's application was in the file before; then it is never taken out.
         baseline: the old version's traffic, the last time there was enough of it.
         reason: why the rollout returns; "": it does not.
@@ -146,6 +147,7 @@ class State:
     options: Options
     weight: float = 1.0
     latest: str | None = None
+    meant: str = ""
     written: bool = False
     step: int = 0
     baseline: Sample | None = None

@@ -1,9 +1,10 @@
 """Which versions there are, and which of them no client has asked for in a while.
 
-A gateway replica remembers since its own start. What it says is therefore written down at each look (`rollout list`, best
-once an hour, by cron) in `CONFIG.asked.json`: the latest time over all replicas and looks. A version counts as unasked since
-it was last asked, or since looking began. Looking begins anew after a gap of more than `MAX_GAP_S` in which a gateway replica has
-started, since that one's predecessor may have taken a request with it that nobody wrote down.
+A gateway replica remembers since its own start. What it says is therefore written down at each look (`rollout list`,
+best once an hour, by cron) in `CONFIG.asked.json`: the latest time over all replicas and looks. A version counts as
+unasked since it was last asked, or since looking began. Looking begins anew after a gap of more than `MAX_GAP_S` in
+which a gateway replica has started, since that one's predecessor may have taken requests with it that nobody wrote
+down; within a shorter gap that is accepted.
 """
 
 from __future__ import annotations
