@@ -200,6 +200,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         return known[key]
 
     monkeypatch.setattr(plan, "desired", remembered)
+    monkeypatch.setattr("os.fsync", lambda file: None)
 
 
 @pytest.mark.usefixtures("quick")
