@@ -1,7 +1,7 @@
 """Versions change, replicas die, and no request is lost: one cluster under constant load from start to end.
 
-Engines are fakes that answer otherwise in each version, and so do the IOProcessors (another activation), so an answer shows
-which versions its stages were of. `POOLSERVE_ROLLOUT_REQUESTS=12000` runs it with more load; 2,000 otherwise.
+Engines are fakes that answer otherwise in each version, and so do the IOProcessors (another activation), so an answer
+shows which versions its stages were of. `POOLSERVE_ROLLOUT_REQUESTS=12000` runs it with more load; 2,000 otherwise.
 """
 
 from __future__ import annotations
