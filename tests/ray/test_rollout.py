@@ -30,6 +30,8 @@ from tests.ray.load import BODIES, Load, constant_load
 REQUESTS = int(os.environ.get("POOLSERVE_ROLLOUT_REQUESTS", "2000"))
 PHASES = 11
 REPLICAS = {"num_replicas": 2, "num_cpus": 0.05}
+ALONE = [part for name in ("io_processor", "pooling_engine") for part in ("--set", f"{name}.num_replicas=1")]
+"""For versions that do not stay."""
 
 
 def _model(version: str, *, raw: bool) -> dict[str, Any]:
@@ -213,7 +215,7 @@ def test_a_constructor_that_raises(site: Site, capsys: pytest.CaptureFixture[str
     site.begin("failed rollout")
     before = site.path.read_text()
     arguments = ("--to", "3", "--set", "engine.fake.start_error=the weights are gone")
-    assert site.rollout("red-black", "ce", *arguments) == 1
+    assert site.rollout("red-black", "ce", *arguments, *ALONE) == 1
     output = capsys.readouterr().out
     assert "ce-3: DEPLOY_FAILED" in output
     assert "the weights are gone" in output
@@ -225,9 +227,9 @@ def test_red_black_returns_by_itself(site: Site, capsys: pytest.CaptureFixture[s
     site.begin("automatic return")
     canary = tmp_path / "canary.jsonl"
     canary.write_text('{"query": "boots", "documents": ["red boots", "a phone"]}\n')
-    arguments = ("--to", "4", "--set", "engine.fake.delay_ms=1500", "--set", "engine.fake.salt=4", "--steps", "50,100")
+    arguments = ("--to", "4", "--set", "engine.fake.delay_ms=3000", "--set", "engine.fake.salt=4", "--steps", "50,100")
     limits = ("--hold", "15", "--min-requests", "15", "--canary", str(canary), "--probes", "4", "--p95-slack-ms", "300")
-    assert site.rollout("red-black", "ce", *arguments, *limits) == 1
+    assert site.rollout("red-black", "ce", *arguments, *limits, *ALONE) == 1
     assert re.search(r"(p95 of the traffic|median of the probes) is \d+", capsys.readouterr().out)
     assert site.load.versions["automatic return"]["4"] > 0
     assert "ce-4" not in site.path.read_text()
