@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.error import YAMLError
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from serve_app.settings import ModelSettings, RoutingSettings
@@ -172,8 +173,12 @@ def add_version(text: str, source: str, version: str, changes: Mapping[str, Any]
     block = "".join(line[indent:] if line.strip() else "\n" for line in lines[start:end])
     try:
         items = _round_trip().load(block)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"application '{source}' cannot be copied ({error}); write the new one by hand") from None
+        shares = any(isinstance(token, yaml.AnchorToken) for token in yaml.scan(block))
+    except YAMLError:  # an alias of something outside
+        shares = True
+    if shares:  # copied by value, without its comments: an anchor must stay the only one of its name
+        (plain,) = [app for app in content(text)["applications"] if app.get("name") == source]
+        items = _round_trip().load(yaml.dump([plain], Dumper=_Expanded, sort_keys=False))
     item = items[0]
     item["args"]["version"] = DoubleQuotedScalarString(version)
     for path, value in changes.items():
@@ -190,6 +195,13 @@ def add_version(text: str, source: str, version: str, changes: Mapping[str, Any]
     if made is None or made.version != version:
         raise ConfigError(f"application '{source}' cannot be copied; write '{name}' by hand")
     return edited
+
+
+class _Expanded(yaml.SafeDumper):
+    """Writes out what several places share, each time."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _set_path(mapping: Any, path: str, value: Any) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from cluster.rollout.config_text import ConfigError, add_version, application, remove_application, routing, set_versions
+from cluster.rollout.config_text import (
+    ConfigError,
+    add_version,
+    application,
+    content,
+    remove_application,
+    routing,
+    set_versions,
+)
 from cluster.rollout.state import Kind, Options, Phase, State
 from serve_app.routing.table import latest
 from serve_app.settings import ModelSettings
@@ -17,6 +25,24 @@ def application_name(model: str, version: str) -> str:
 
 
 def begin(text: str, kind: Kind, model: str, old: str | None, new: str, options: Options, now: float) -> State:
+    """The first state of a rollout, all of whose edits, and those of the way back, have been tried on the text.
+
+    See `_begin`.
+    """
+    state = _begin(text, kind, model, old, new, options, now)
+    edited = text
+    for step in walk(state):
+        if step.phase not in {Phase.UNROUTE, Phase.REMOVE, Phase.DONE}:
+            back = edited
+            for step_back in walk(failed(step, "?", now)):
+                back = desired(back, step_back)
+            content(back)
+        edited = desired(edited, step)
+    content(edited)
+    return state
+
+
+def _begin(text: str, kind: Kind, model: str, old: str | None, new: str, options: Options, now: float) -> State:
     """The first state of a rollout.
 
     Args:

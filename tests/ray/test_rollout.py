@@ -39,7 +39,11 @@ def _model(version: str, *, raw: bool) -> dict[str, Any]:
     engine = {"kind": "fake", "fake": {"salt": int(version)}}
     activation = {"activation": "none"} if raw else {}
     args = {**model["args"], "name": "ce", "version": version, "engine": engine, **activation}
-    return {**model, "name": f"ce-{version}", "args": {**args, "io_processor": REPLICAS, "pooling_engine": REPLICAS}}
+    return {
+        **model,
+        "name": f"ce-{version}",
+        "args": {**args, "io_processor": {**REPLICAS}, "pooling_engine": {**REPLICAS}},
+    }
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -8,7 +8,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from cluster.rollout import plan
 from cluster.rollout.config_text import ConfigError, add_version, content, remove_application, routing, set_versions
+from cluster.rollout.state import Kind, Options
 from tests.cluster import ROOT
 from tests.unit.cluster.conftest import CONFIG
 
@@ -80,6 +82,21 @@ def test_a_copy_stands_behind_its_original() -> None:
         add_version(CONFIG, "ce-1", "2", {"frobnicate": 1})
     with pytest.raises(ConfigError, match="task holds no fields"):
         add_version(CONFIG, "ce-1", "2", {"task.x": 1})
+
+
+def test_what_applications_share_is_copied_by_value() -> None:
+    shared = CONFIG.replace(
+        "engine: {kind: fake}", "engine: &shared {kind: fake}\n      io_processor: &p {num_cpus: 2}"
+    )
+    shared = shared.replace("args: {}", "args: {replicas: *p}")
+    edited = add_version(shared, "ce-1", "2", {"io_processor.num_cpus": 3})
+    new, old = (next(a["args"] for a in content(edited)["applications"] if a["name"] == n) for n in ("ce-2", "ce-1"))
+    assert new == {**old, "version": "2", "io_processor": {"num_cpus": 3}}
+    with pytest.raises(ConfigError, match="no YAML"):  # the images need its anchor
+        plan.begin(shared, Kind.RED_BLACK, "ce", None, "2", Options(), 0.0)
+    alias = CONFIG.replace("args: {name: other", "args: &x {name: other").replace("engine: {kind: fake}", "engine: *x")
+    with pytest.raises(ValidationError, match="engine"):  # read as what it stands for
+        add_version(alias, "ce-1", "2", {})
 
 
 @pytest.mark.parametrize("name", ["serve_config.yaml", "cluster/production.yaml"])
