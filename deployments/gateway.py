@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import ray
+from pydantic import ValidationError
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
@@ -16,7 +17,7 @@ from serve_app.frontend import Frontend
 from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.routing import Target
 from serve_app.rpc.server import GrpcServer
-from serve_app.settings import GatewaySettings, RoutingSettings
+from serve_app.settings import GatewaySettings, RoutingSettings, complaints
 
 IO_PROCESSOR = "IOProcessor"
 """Name of the deployment that every model's application has."""
@@ -54,13 +55,23 @@ class Gateway:
     def __init__(self, settings: GatewaySettings) -> None:
         ignore_timeout_header()
         versions = {"ray": ray.__version__, "vllm": platform_version()}
-        self._frontend = Frontend(settings, HandleBackend(), versions)
+        replica = serve.get_replica_context().replica_id.unique_id
+        self._frontend = Frontend(settings, HandleBackend(), versions, replica)
         self._grpc = GrpcServer(self._frontend, settings.grpc) if settings.grpc is not None else None
         self._listening = False
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Takes a new routing table (`settings.RoutingSettings`); nothing restarts."""
-        self._frontend.reconfigure(RoutingSettings.model_validate(user_config))
+        """Takes a new routing table (`settings.RoutingSettings`); nothing restarts.
+
+        A wrong table is refused and the old one kept: an error from here would make Ray Serve replace the replica. One
+        that starts with a wrong table has none to keep and fails, which leaves the replicas of before in place.
+        """
+        try:
+            routing = RoutingSettings.model_validate(user_config)
+        except ValidationError as error:
+            self._frontend.refuse(complaints(error))
+            return
+        self._frontend.reconfigure(routing)
         # Not before there is a table: this replica may share its port with one that serves.
         if self._grpc is not None and not self._listening:
             await self._grpc.start()
@@ -69,8 +80,13 @@ class Gateway:
     def __serve_build_asgi_app__(self) -> Starlette:
         return self._frontend.app()
 
+    def __serve_build_asgi_app__(self) -> Starlette:
+        return self._frontend.app()
+
     async def __del__(self) -> None:
-        """Ray Serve awaits it when the replica ends, after the HTTP requests under way."""
+        """Drains gRPC, ends what goes on beside the requests, then Starlette's lifespan. Ray Serve awaits this."""
         if (server := getattr(self, "_grpc", None)) is not None:
             await server.stop()
+        if (frontend := getattr(self, "_frontend", None)) is not None:
+            await frontend.close()
         await super().__del__()  # type: ignore[misc]  # of the class that `serve.ingress` adds

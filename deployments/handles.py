@@ -10,11 +10,15 @@ import asyncio
 import time
 from typing import Any
 
+import grpc
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from serve_app.errors import DeadlineExceeded, InternalError, ModelUnavailable, PoolserveError, ReplicaDied
+
+_GONE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+"""What a call between replicas ends with when the other side's process has gone, or is going."""
 
 
 async def ask(handle: DeploymentHandle, method: str, *args: Any, deadline: float) -> Any:
@@ -64,6 +68,10 @@ async def _ask(handle: DeploymentHandle, method: str, args: tuple[Any, ...], dea
         raise
     except RayActorError as error:
         raise ReplicaDied("the replica died") from error
+    except grpc.aio.AioRpcError as error:  # Ray translates UNAVAILABLE alone, and not on every path
+        if error.code() in _GONE:
+            raise ReplicaDied("the replica died") from error
+        raise InternalError("the request failed") from error
     except DeploymentUnavailableError:
         raise ModelUnavailable("the model's application is not running") from None
     except RayTaskError as error:

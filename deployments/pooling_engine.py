@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+from dataclasses import replace
 
 from serve_app.checkpoint import read_checkpoint
 from serve_app.engine.fake_engine import FakeEngine
 from serve_app.engine.protocol import Engine, EngineLoad
 from serve_app.engine.vllm_engine import VllmEngine
-from serve_app.errors import PoolserveError
+from serve_app.errors import EngineDead, PoolserveError
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_metadata
@@ -25,10 +27,24 @@ def make_engine(settings: ModelSettings) -> Engine:
     return VllmEngine(settings, checkpoint)
 
 
+def leave(reason: str) -> None:
+    """Ends this replica's process at once.
+
+    A replica whose engine has died stays in the routers' choice until Ray Serve's next health check, and looks idle: a
+    request that is repeated elsewhere would come back to it. A process that is gone is left out by every router at the
+    first call, and its callers' requests go elsewhere. The engine's own processes end with it (`vllm_plugin`).
+    """
+    logger.error("%s; this replica ends", reason)
+    for handler in logger.handlers:
+        handler.flush()
+    os._exit(1)
+
+
 class PoolingEngine:
     """Adds to an engine what Ray Serve asks of a deployment: a constructor, a health check, an end."""
 
     async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]  # Ray Serve awaits it
+        self._version = settings.version
         self._engine = make_engine(settings)
         await self._engine.start()
 
@@ -37,9 +53,13 @@ class PoolingEngine:
     ) -> EngineOutput | MissingImages | PoolserveError:
         """See `Engine.run`; our errors are returned, not raised (see handles.py)."""
         try:
-            return await self._engine.run(batch, loaded)
+            output = await self._engine.run(batch, loaded)
+        except EngineDead as error:
+            leave(str(error))
+            return error
         except PoolserveError as error:
             return error
+        return replace(output, version=self._version) if isinstance(output, EngineOutput) else output
 
     async def load(self) -> EngineLoad:
         """Work in the engine now; for tests and diagnosis."""

@@ -61,6 +61,8 @@ class Report:
     plans: dict[str, MemoryPlan] = field(default_factory=dict)
     http_port: int = 8000
     fast_proxy: bool = False
+    proxy_ports: tuple[int, ...] = ()
+    """Ports that the fast proxy listens on besides, for its statistics and metrics."""
 
     @property
     def grpc_ports(self) -> tuple[int, ...]:
@@ -107,6 +109,8 @@ def _check_flags(report: Report, content: Mapping[str, Any]) -> None:
     flags = {str(key): str(value) for key, value in (options.get("env_vars") or {}).items()}
     fast, throughput = flags.get("RAY_SERVE_ENABLE_HA_PROXY") == "1", flags.get("RAY_SERVE_THROUGHPUT_OPTIMIZED") == "1"
     report.fast_proxy = fast
+    ports = {"RAY_SERVE_HAPROXY_STATS_PORT": 8404, "RAY_SERVE_HAPROXY_METRICS_PORT": 9101}
+    report.proxy_ports = tuple(int(flags.get(name, port)) for name, port in ports.items()) if fast else ()
     if throughput and not fast:
         report.add(
             path, "RAY_SERVE_THROUGHPUT_OPTIMIZED without RAY_SERVE_ENABLE_HA_PROXY leaves a proxy on the head only"

@@ -4,6 +4,8 @@ ask `Frontend.serve`. What serves a request is behind `Backend`, so that tests r
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +32,7 @@ from serve_app.errors import (
 )
 from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.readiness import Readiness
-from serve_app.routing import RoutingTable, Target
+from serve_app.routing import RoutingCounters, RoutingTable, Shadows, Target
 from serve_app.settings import GatewaySettings, RoutingSettings
 
 logger = logging.getLogger("ray.serve")
@@ -56,11 +58,13 @@ class Asked:
         request_id: the caller's, or a new one.
         deadline: wall-clock seconds at which its time is over.
         headers: HTTP headers or gRPC metadata, names in lower case or found whatever their case.
+        fields: the body's, where a sticky key may be; none over gRPC, whose key is in the metadata.
     """
 
     request_id: str
     deadline: float
     headers: Mapping[str, str]
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Frontend:
@@ -70,15 +74,26 @@ class Frontend:
         settings: the gateway's settings.
         backend: serves the targets.
         versions: names and versions of libraries, for `GET /version`.
+        replica: name of this gateway replica, for whoever puts several replicas' counters together.
     """
 
-    def __init__(self, settings: GatewaySettings, backend: Backend, versions: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        backend: Backend,
+        versions: Mapping[str, str] | None = None,
+        replica: str = "local",
+    ) -> None:
         self.settings = settings
         self._backend = backend
         self._versions = {"poolserve": __version__, **(versions or {})}
         self.limits = Limits(max_documents=settings.max_documents, max_images=settings.max_images)
         self.keys = http.Keys(settings.api_keys)
+        self._replica = replica
         self._table = RoutingTable(RoutingSettings())
+        self._refused: str | None = None
+        self.counters = RoutingCounters()
+        self._shadows = Shadows(backend.run, self.counters)
         self._in_flight: dict[str, int] = {}
         self.readiness = Readiness(backend.canary)
         self._spec = openapi(__version__)
@@ -86,13 +101,31 @@ class Frontend:
     def reconfigure(self, routing: RoutingSettings) -> None:
         """Takes a new routing table; requests under way keep their target."""
         self._table = RoutingTable(routing)
+        self._refused = None
+        self._shadows.retain(self._table)
         self.readiness.watch(list(self._table))
+
+    def refuse(self, complaint: str) -> None:
+        """Keeps the table, since the new one is wrong; `GET /v1/models` says so.
+
+        Raises:
+            ValueError: there is no table to keep.
+        """
+        if not list(self._table):
+            raise ValueError(f"the routing table is wrong: {complaint}")
+        logger.error("the new routing table is wrong and the old one is kept: %s", complaint)
+        self._refused = complaint
+
+    async def close(self) -> None:
+        """Ends what goes on beside the requests."""
+        await self._shadows.close()
 
     def app(self) -> Starlette:
         """The ASGI application."""
         routes = [HttpRoute(route.path, self._endpoint(route), methods=["POST"]) for route in ROUTES]
         pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/v1/models": self._models,
+            "/v1/routing": self._routing,
             "/health": self._health,
             "/ready": self._ready,
             "/version": self._version,
@@ -131,7 +164,7 @@ class Frontend:
     async def _answer(
         self, request: Request, route: Route, body: Mapping[str, Any], headers: dict[str, str], started: float
     ) -> Response:
-        asked = self.asked(request.headers, headers["X-Request-Id"])
+        asked = self.asked(request.headers, headers["X-Request-Id"], fields=body)
         call = route.adapter(body, self.limits)
         result = await self.serve(call, asked, headers)
         response = http.json_response(call.render(result, Meta(asked.request_id, int(time.time()))))
@@ -139,33 +172,52 @@ class Frontend:
         response.headers.update(headers)
         return response
 
-    def asked(self, headers: Mapping[str, str], request_id: str, remaining_s: float | None = None) -> Asked:
+    def asked(
+        self,
+        headers: Mapping[str, str],
+        request_id: str,
+        remaining_s: float | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> Asked:
         """A request's facts; `remaining_s`: what a gRPC deadline leaves. Raises InvalidRequest for a bad header."""
         default_ms, max_ms = self.settings.default_timeout_ms, self.settings.max_timeout_ms
-        return Asked(request_id, http.deadline(headers, default_ms, max_ms, remaining_s), headers)
+        return Asked(request_id, http.deadline(headers, default_ms, max_ms, remaining_s), headers, fields or {})
 
     async def serve(self, call: Call, asked: Asked, told: dict[str, str]) -> PipelineResult:
         """Routes, admits and runs a request; cancelling ends its work.
 
         Args:
             call: the request in our words.
-            asked: its id, deadline and headers.
+            asked: its id, deadline, headers and fields.
             told: gets what the answer says beside its body, an error's answer included; HTTP header names.
 
         Raises:
             PoolserveError: whatever the caller must be told.
         """
-        target = self._table.resolve(call.model, call.operation)
-        told["X-Model-Version"] = target.version
-        result = await self._run(target, call, Context(asked.request_id, asked.deadline, call.operation))
+        decision = self._table.route(call.model, call.operation, asked.headers, asked.fields)
+        probe = "x-probe" in asked.headers
+        if not probe:
+            self.counters.decided(decision)
+        told |= {"X-Model-Version": decision.target.version, "X-Routing": decision.header(copied=False)}
+        context = Context(asked.request_id, asked.deadline, call.operation)
+        result = await self._run(decision.target, call, context, probe=probe)
+        copied = self._shadows.offer(decision, context, call.request, result)
+        told |= {"X-Model-Version": result.served.version, "X-Routing": decision.header(copied=copied)}
         if result.served.truncated:
             told["X-Truncated"] = ",".join(map(str, result.served.truncated[:100]))
-        if call.ignored:
-            told["X-Ignored-Fields"] = ", ".join(call.ignored)
+        if ignored := [name for name in call.ignored if name != decision.sticky_field]:
+            told["X-Ignored-Fields"] = ", ".join(ignored)
         return result
 
-    async def _run(self, target: Target, call: Call, context: Context) -> PipelineResult:
-        """Runs the request on its target; once more, elsewhere, if a replica dies under it."""
+    async def _run(self, target: Target, call: Call, context: Context, *, probe: bool = False) -> PipelineResult:
+        """Runs the request on its target; once more, elsewhere, if a replica dies under it.
+
+        probe: it comes from who watches the service, and is no client's: it is not counted.
+        """
+        with contextlib.nullcontext() if probe else self.counters.answering(target):
+            return await self._run_admitted(target, call, context)
+
+    async def _run_admitted(self, target: Target, call: Call, context: Context) -> PipelineResult:
         held, limit = self._in_flight.get(target.application, 0), self.settings.max_documents_in_flight
         if held and held + call.documents > limit:
             raise Overloaded(f"no room now: {held} documents in flight, {call.documents} more would pass {limit}")
@@ -196,15 +248,31 @@ class Frontend:
                 "owned_by": "poolserve",
                 "version": target.version,
                 "task": target.task,
-                "weight": target.weight,
                 "application": target.application,
                 "state": self.readiness.state(target),
+                **self._table.describe(target),
+                "last_asked": self.counters.last_asked(target),
             }
             for target in self._table
         ]
 
     async def _models(self, request: Request) -> Response:
-        return http.json_response({"object": "list", "data": self.models()})
+        return http.json_response({"object": "list", "data": self.models(), **self._replica_facts()})
+
+    async def _routing(self, request: Request) -> Response:
+        return http.json_response({**self._replica_facts(), **self.counters.snapshot()})
+
+    def _replica_facts(self) -> dict[str, Any]:
+        """What differs between replicas: an answer tells of the one that gave it.
+
+        `table` is the digest of the table in force, `refused` why the newest one is not, `since` when counting began.
+        """
+        return {
+            "replica": self._replica,
+            "since": self.counters.since,
+            "table": self._table.digest,
+            "refused": self._refused,
+        }
 
     async def _health(self, request: Request) -> Response:
         return http.json_response({"status": "ok"})

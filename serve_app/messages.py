@@ -447,9 +447,11 @@ class EngineOutput:
         queue_ms: time from the arrival in the engine to the first forward pass that held one of the sequences.
         engine_ms: time from there to the last output.
         shapes: for a batch with `params`: the shape of each sequence's values, which a plugin's pooler decides.
+        version: version of the model that the engine runs; "": an engine in this process, which has no other.
     """
 
     values: FloatArray
     queue_ms: float
     engine_ms: float
     shapes: Sequence[tuple[int, ...]] | None = None
+    version: str = ""

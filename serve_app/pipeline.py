@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from serve_app.api.base import Limits, Meta
-from serve_app.errors import DeadlineExceeded, InternalError, InvalidRequest
+from serve_app.errors import DeadlineExceeded, InternalError, InvalidRequest, ModelUnavailable
 from serve_app.messages import (
     AbsaRequest,
     AbsaResult,
@@ -189,6 +189,9 @@ class Pipeline:
         sends_pixels = built.images is not None and bool((built.images.rows >= 0).any())
         output = await self._engine.run(_batch(context, built), images.loaded if images and sends_pixels else None)
         elapsed = (time.perf_counter() - started) * 1e3
+        if isinstance(output, EngineOutput) and output.version not in ("", self.model.settings.version):
+            # Somebody changed the version inside one application. Two versions' stages make no answer of either.
+            raise ModelUnavailable(f"the engine runs version {output.version} of the model: it is being replaced")
         engine_ms = output.engine_ms if isinstance(output, EngineOutput) else 0.0
         # Everything on the way to the engine and back that is not its work: handle, router, its own queue.
         timings[Stage.QUEUE] = timings.get(Stage.QUEUE, 0.0) + max(0.0, elapsed - engine_ms)

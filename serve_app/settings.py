@@ -10,12 +10,22 @@ import ipaddress
 import re
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from serve_app.vocabulary import Activation, Aggregation, DType, PoolingType, Task
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,95}")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
+
+
+def complaints(error: ValidationError) -> str:
+    """What is wrong with settings, in one line: each field's path and why."""
+    parts = []
+    for item in error.errors(include_url=False, include_input=False):
+        path = ".".join(map(str, item["loc"]))
+        message = "unknown key" if item["type"] == "extra_forbidden" else item["msg"].removeprefix("Value error, ")
+        parts.append(f"{path}: {message}")
+    return "; ".join(parts)[:1_000]
 
 
 class Settings(BaseModel):
@@ -77,6 +87,14 @@ class HealthSettings(Settings):
     )
 
 
+class FakeEngineSettings(Settings):
+    """What tests ask of the stand-in for an engine."""
+
+    salt: int = Field(default=0, ge=0, description="Goes into every value, so that two versions answer differently.")
+    delay_ms: float = Field(default=0.0, ge=0, description="Milliseconds that a batch takes.")
+    start_error: str | None = Field(default=None, description="Message with which every start fails; None: it starts.")
+
+
 class EngineSettings(Settings):
     """How vLLM runs the model."""
 
@@ -113,6 +131,9 @@ class EngineSettings(Settings):
     )
     start_timeout_s: float = Field(
         default=900.0, gt=0, description="Seconds within which the engine must have loaded and answered its canary."
+    )
+    fake: FakeEngineSettings = Field(
+        default_factory=FakeEngineSettings, description="Kind `fake` only: how the stand-in behaves."
     )
 
 
@@ -279,6 +300,8 @@ class ModelSettings(Settings):
     def _version(cls, value: str) -> str:
         if not VERSION.fullmatch(value):
             raise ValueError("letters, digits and . _ - only, 48 at most")
+        if value == LATEST:
+            raise ValueError(f"'{LATEST}' cannot be a version's name: clients ask for name@{LATEST}")
         return value
 
     @field_validator("template")
@@ -441,13 +464,52 @@ class VersionRoute(Settings):
 
     application: str = Field(description="Ray Serve application that serves it.")
     task: Task = Field(description="The model's task; says which routes it answers.")
-    weight: float = Field(default=1.0, ge=0, description="Share of the traffic that names no version.")
+    weight: float = Field(
+        default=1.0, ge=0, allow_inf_nan=False, description="Share of the traffic that names no version."
+    )
+
+
+LATEST = "latest"
+"""`name@latest`; no version can be called that."""
+
+
+class StickySettings(Settings):
+    """Where a request's key is. Requests with the same key get the same version for as long as the weights allow."""
+
+    header: str = Field(
+        default="X-Sticky-Key", pattern=r"^[A-Za-z0-9-]{1,64}$", description="Header that holds the key."
+    )
+    field: Literal["user", "client_name", "cache_salt"] | None = Field(
+        default=None, description="Field of the body that holds the key of requests without the header."
+    )
+    salt: str = Field(
+        default="", description="Goes into the hash; changing it deals all keys anew. Empty: the model's name."
+    )
+
+
+class ShadowSettings(Settings):
+    """Copies of a model's requests to another of its versions, whose answers are compared and dropped. Requests that
+    name their version are not copied."""
+
+    version: str = Field(description="Version that gets the copies.")
+    share: float = Field(default=1.0, gt=0, le=1, description="Share of the requests that are copied.")
+    max_in_flight: int = Field(
+        default=8, ge=1, description="Copies that one gateway replica has under way; further ones are dropped."
+    )
+    timeout_ms: int = Field(default=10_000, ge=1, description="Milliseconds after which a copy is given up.")
 
 
 class ModelRoute(Settings):
     """One model in the routing table."""
 
     versions: dict[str, VersionRoute] = Field(min_length=1, description="Versions by name.")
+    latest: str | None = Field(
+        default=None, description="Version that `name@latest` means; None: the greatest, with 9 below 10."
+    )
+    sticky: StickySettings | None = Field(
+        default=None, description="Choose by the caller's key instead of by chance; None: by chance."
+    )
+    shadow: ShadowSettings | None = Field(default=None, description="Copies to another version; None: none.")
     default: bool = Field(
         default=False, description="Serves requests that name no model, where several models are made for them."
     )
@@ -456,6 +518,11 @@ class ModelRoute(Settings):
     def _weights(self) -> Self:
         if not any(version.weight > 0 for version in self.versions.values()):
             raise ValueError("versions: at least one needs a weight above 0")
+        if LATEST in self.versions:
+            raise ValueError(f"versions: '{LATEST}' cannot be a version's name")
+        for field, version in (("latest", self.latest), ("shadow.version", self.shadow and self.shadow.version)):
+            if version is not None and version not in self.versions:
+                raise ValueError(f"{field}: there is no version '{version}' in the table")
         return self
 
 

@@ -29,8 +29,6 @@ from serve_app.vocabulary import OPERATIONS, Operation, Task
 LOG = Path(".run/serve.log")
 _STATUS_EVERY_S = 10.0
 _STOP_TIMEOUT_S = 40.0
-HAPROXY_PORTS = (8404, 9101)
-"""Ports of its statistics and metrics, which Ray Serve gives HAProxy on every node."""
 _DASHBOARD = re.compile(r"dashboard at .*?127\.0\.0\.1:(\d+)")
 _FAILED = {"DEPLOY_FAILED", "UNHEALTHY"}
 
@@ -48,7 +46,7 @@ def bring_up(config: Path, timeout_s: float) -> int:
         for problem in report.problems:
             print(f"error: {problem}", file=sys.stderr)
         return 1
-    for port in (report.http_port, *report.grpc_ports, *(HAPROXY_PORTS if report.fast_proxy else ())):
+    for port in (report.http_port, *report.grpc_ports, *report.proxy_ports):
         if (owner := port_owner(port)) is not None:
             print(
                 f"error: port {port} is taken by {owner}. Another Ray Serve may be running; or a HAProxy that "

@@ -31,12 +31,19 @@ _IMAGE_ANSWER = "The answer; `errors`, where there is one, names the images that
 _REQUEST_HEADERS = {
     "RequestId": ("X-Request-Id", "string", "Comes back with the answer; made up when left out."),
     "TimeoutMs": ("X-Request-Timeout-Ms", "integer", "Deadline in milliseconds; past it the answer is 504."),
+    "StickyKey": (
+        "X-Sticky-Key",
+        "string",
+        "Requests with the same key get the same version, where the routing table says so; it may name another header.",
+    ),
 }
 
 _ANSWER_HEADERS = {
     "X-Request-Id": "The caller's request id, or a new one.",
     "Server-Timing": "Milliseconds by stage: fetch, decode, tokenize, queue, engine, post, total.",
     "X-Model-Version": "Version of the model that served the request.",
+    "X-Routing": "How the version was chosen: pinned, latest, sticky, weighted or default; `shadow=VERSION` where a "
+    "copy of the request went to another one.",
     "X-Ignored-Fields": "Names of sent fields that have no effect, separated by commas; absent when there are none.",
 }
 
@@ -61,6 +68,7 @@ _ERROR_SCHEMA = {
 
 _GETS: dict[str, tuple[str, dict[str, Any]]] = {
     "/v1/models": ("Models, versions, tasks, state and routing weights", {"object": "list", "data": []}),
+    "/v1/routing": ("What the gateway replica that answers has counted", {"table": "…", "versions": [], "shadows": []}),
     "/health": ("The process is alive", {"status": "ok"}),
     "/ready": ("Every routed model answers; 503 when one does not", {"status": "ready"}),
     "/version": ("Build and library versions", {"version": "0.0.0"}),

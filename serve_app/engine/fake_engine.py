@@ -22,18 +22,20 @@ class FakeEngine:
     """Value of a sequence: a hash of its token ids and its images' mean colours, spread over `width` columns. Value of
     a token, where tokens have values: a hash of its id alone.
 
-    Takes `delay_s` per batch. Holds every image that it was sent, in `held`, until a test takes it out.
+    Takes `delay_s` per batch, or what the settings say. Holds every image that it was sent, in `held`, until a test
+    takes it out.
 
     Args:
         settings: the model's settings; admission applies as in the real engine.
         width: labels or vector components.
-        delay_s: seconds that a batch takes.
+        delay_s: seconds that a batch takes; None: as the settings say.
     """
 
-    def __init__(self, settings: ModelSettings, width: int = 1, delay_s: float = 0.0) -> None:
+    def __init__(self, settings: ModelSettings, width: int = 1, delay_s: float | None = None) -> None:
         self._admission = Admission(settings.admission)
         self._width = width
-        self.delay_s = delay_s
+        self._fake = settings.engine.fake
+        self.delay_s = self._fake.delay_ms / 1e3 if delay_s is None else delay_s
         self.dead = False
         self.cancelled = 0
         self.images_encoded = 0
@@ -41,7 +43,9 @@ class FakeEngine:
         self._running = 0
 
     async def start(self) -> None:
-        """Nothing to load."""
+        """Nothing to load. Raises RuntimeError if the settings say so."""
+        if self._fake.start_error is not None:
+            raise RuntimeError(self._fake.start_error)
 
     async def run(self, batch: EngineBatch, loaded: LoadedImages | None = None) -> EngineOutput | MissingImages:
         """See `Engine.run`."""
@@ -76,6 +80,8 @@ class FakeEngine:
             values = np.stack([fake_values(s, width) for s in sequences])
         else:
             values = self._image_values(batch, batch.images, sequences, width)
+        if self._fake.salt:
+            values = ((values + 4 + self._fake.salt * 0.37) % 8 - 4).astype(np.float32)
         return EngineOutput(values, 0.0, (time.perf_counter() - started) * 1e3, shapes)
 
     def _take(self, images: EngineImages, loaded: LoadedImages | None) -> list[str]:

@@ -110,7 +110,7 @@ def test_the_description_is_json_and_whole():
     spec = json.loads(json.dumps(SPEC))
     assert spec["openapi"] == "3.1.0"
     assert spec["info"]["version"] == "1.2.3"
-    assert set(spec["paths"]) == {*PATHS, "/v1/models", "/health", "/ready", "/version"}
+    assert set(spec["paths"]) == {*PATHS, "/v1/models", "/v1/routing", "/health", "/ready", "/version"}
     for path in PATHS:
         responses = spec["paths"][path]["post"]["responses"]
         # 422 is about images: not on routes that take texts only.
@@ -119,7 +119,7 @@ def test_the_description_is_json_and_whole():
         assert set(responses) == {"200", "400", "401", "404", "413", "429", "500", "503", "504"} | images
     assert set(spec["components"]["headers"]) >= {"X-Request-Id", "Server-Timing", "X-Model-Version"}
     names = {item["name"] for item in spec["components"]["parameters"].values()}
-    assert names == {"X-Request-Id", "X-Request-Timeout-Ms"}
+    assert names == {"X-Request-Id", "X-Request-Timeout-Ms", "X-Sticky-Key"}
 
 
 def test_every_reference_leads_somewhere():
