@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray import serve
+from ray.serve._private.logging_utils import get_serve_logs_dir
 from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 
 from deployments.handles import ask
+from deployments.metrics import Reporting
 from deployments.ray_headers import ignore_timeout_header
 from serve_app.engine.vllm_options import platform_version
 from serve_app.frontend import Frontend
 from serve_app.messages import Context, PipelineRequest, PipelineResult
+from serve_app.observability.request import make_observer
 from serve_app.routing import Target
 from serve_app.settings import GatewaySettings, RoutingSettings
 
@@ -53,7 +57,13 @@ class Gateway:
     def __init__(self, settings: GatewaySettings) -> None:
         ignore_timeout_header()
         versions = {"ray": ray.__version__, "vllm": platform_version()}
-        self._frontend = Frontend(settings, HandleBackend(), versions)
+        self._reporting = Reporting(settings.observability, "Gateway")
+        self._reporting.add_build()
+        registry, replica = self._reporting.registry, self._reporting.replica
+        self._observer = make_observer(settings.observability, registry, replica, log_folder())
+        self._frontend = Frontend(
+            settings, HandleBackend(), versions, observer=self._observer, metrics=self._reporting.page
+        )
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes a new routing table (`settings.RoutingSettings`); nothing restarts."""
@@ -61,3 +71,13 @@ class Gateway:
 
     def __serve_build_asgi_app__(self) -> Starlette:
         return self._frontend.app()
+
+    def __del__(self) -> None:
+        if (observer := getattr(self, "_observer", None)) is not None:
+            observer.close()
+            self._reporting.close()
+
+
+def log_folder() -> Path:
+    """Where Ray Serve logs."""
+    return Path(get_serve_logs_dir())

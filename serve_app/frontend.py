@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from starlette.applications import Starlette
@@ -28,6 +28,10 @@ from serve_app.errors import (
     ReplicaDied,
 )
 from serve_app.messages import Context, PipelineRequest, PipelineResult
+from serve_app.observability.collector import local_page
+from serve_app.observability.exposition import CONTENT_TYPE
+from serve_app.observability.registry import Reading, Registry
+from serve_app.observability.request import Observer, noting
 from serve_app.readiness import Readiness
 from serve_app.routing import RoutingTable, Target
 from serve_app.settings import GatewaySettings, RoutingSettings
@@ -54,9 +58,19 @@ class Frontend:
         settings: the gateway's settings.
         backend: serves the targets.
         versions: names and versions of libraries, for `GET /version`.
+        observer: watches the requests; None: one that counts only.
+        metrics: makes the page of `GET /metrics`; None: of this process alone.
     """
 
-    def __init__(self, settings: GatewaySettings, backend: Backend, versions: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        backend: Backend,
+        versions: Mapping[str, str] | None = None,
+        *,
+        observer: Observer | None = None,
+        metrics: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> None:
         self._settings = settings
         self._backend = backend
         self._versions = {"poolserve": __version__, **(versions or {})}
@@ -66,6 +80,9 @@ class Frontend:
         self._in_flight: dict[str, int] = {}
         self._readiness = Readiness(backend.canary)
         self._spec = openapi(__version__)
+        self.observer = observer or Observer(Registry())
+        self.observer.registry.add_source(self._table_metrics)
+        self._make_metrics = metrics or (lambda: local_page(self.observer.registry))
 
     def reconfigure(self, routing: RoutingSettings) -> None:
         """Takes a new routing table; requests under way keep their target."""
@@ -80,6 +97,7 @@ class Frontend:
             "/health": self._health,
             "/ready": self._ready,
             "/version": self._version,
+            "/metrics": self._metrics,
             "/openapi.json": self._openapi,
             "/docs": self._docs,
         }
@@ -106,7 +124,13 @@ class Frontend:
                 ours = InternalError("the request failed; it was logged")
                 return self._error(ours, headers, answers_tei(route, body), started)
 
-        return endpoint
+        async def watched(request: Request) -> Response:
+            with self.observer.request(route.path, request.headers) as note:
+                response = await endpoint(request)
+                note.status = response.status_code
+                return response
+
+        return watched
 
     async def _read(self, request: Request) -> dict[str, Any]:
         self._keys.check(request.headers)
@@ -119,8 +143,12 @@ class Frontend:
         call = route.adapter(body, self._limits)
         target = self._table.resolve(call.model, call.operation)
         headers["X-Model-Version"] = target.version
-        context = Context(headers["X-Request-Id"], deadline, call.operation)
+        note = noting()
+        routing = "default" if call.model is None else "version" if "@" in call.model else "model"
+        note.routed(headers["X-Request-Id"], target.model, target.version, routing, call.documents, call.request)
+        context = Context(headers["X-Request-Id"], deadline, call.operation, note.trace)
         result = await self._run(target, call, context)
+        note.answered(result)
         if result.served.truncated:
             headers["X-Truncated"] = ",".join(map(str, result.served.truncated[:100]))
         if call.ignored:
@@ -136,17 +164,21 @@ class Frontend:
         if held and held + call.documents > limit:
             raise Overloaded(f"no room now: {held} documents in flight, {call.documents} more would pass {limit}")
         self._in_flight[target.application] = held + call.documents
+        note = noting()
         try:
-            try:
-                return await self._backend.run(target, context, call.request)
-            except (ReplicaDied, EngineDead) as error:
-                # Once only: a request that kills replicas must not walk through all of them.
-                logger.warning("request %s: %s; trying once more", context.request_id, error)
-                return await self._backend.run(target, context, call.request)
+            with self.observer.under_way(note):
+                try:
+                    return await self._backend.run(target, context, call.request)
+                except (ReplicaDied, EngineDead) as error:
+                    # Once only: a request that kills replicas must not walk through all of them.
+                    logger.warning("request %s: %s; trying once more", context.request_id, error)
+                    note.retried = error.code
+                    return await self._backend.run(target, context, call.request)
         finally:
             self._in_flight[target.application] -= call.documents
 
     def _error(self, error: PoolserveError, headers: dict[str, str], tei: bool, started: float) -> Response:
+        noting().failed(headers["X-Request-Id"], error)
         timing = {"Server-Timing": http.server_timing({}, (time.perf_counter() - started) * 1e3)}
         return http.error_response(error, {**headers, **timing}, tei=tei)
 
@@ -180,6 +212,26 @@ class Frontend:
 
     async def _version(self, request: Request) -> Response:
         return http.json_response(self._versions)
+
+    async def _metrics(self, request: Request) -> Response:
+        if self._settings.observability.metrics.require_key:
+            try:
+                self._keys.check(request.headers)
+            except PoolserveError as error:
+                return http.error_response(error, {})
+        try:
+            page = await self._make_metrics()
+        except PoolserveError as error:  # no page at all: a part of it would look as if counters had fallen
+            return http.error_response(error, {})
+        return Response(page, headers={"Content-Type": CONTENT_TYPE})
+
+    def _table_metrics(self) -> Sequence[Reading]:
+        readings = []
+        for target in list(self._table):
+            labels = (target.model, target.version)
+            readings.append(Reading("poolserve_model_ready", float(self._readiness.known_ready(target)), labels))
+            readings.append(Reading("poolserve_model_weight", target.weight, labels))
+        return readings
 
     async def _openapi(self, request: Request) -> Response:
         return http.json_response(self._spec)

@@ -1,11 +1,11 @@
 """Every metric of ours. Dashboards and alert rules are checked against this module; nothing else makes a metric.
 
-Labels are bounded: `route` is a route's path as it is declared, `model` and `version` stand in the routing table ("" where
-a request named none that exists), `status` and `code` come from the table in `errors.py`. No label holds anything of a
-single request.
+Labels are bounded: `route` is a route's path as it is declared, `model` and `version` stand in the routing table (""
+where a request named none that exists), `status` and `code` come from the table in `errors.py`. No label holds anything
+of a single request.
 
-Counters and histograms are added up over replicas: what a replica that is gone has counted stays in the sum, so that they
-never fall. Gauges of a replica disappear with it.
+Counters and histograms are added up over replicas: what a replica that is gone has counted stays in the sum, so that
+they never fall. Gauges of a replica disappear with it.
 """
 
 from __future__ import annotations
@@ -87,8 +87,12 @@ _TARGET = ("model", "version")
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
 REQUESTS = (
-    Metric("poolserve_requests_total", _C, "Answers, by HTTP status; 499: the client left.", ("route", *_TARGET, "status")),
-    Metric("poolserve_errors_total", _C, "Answers that are errors, by the code in their body.", ("route", *_TARGET, "code")),
+    Metric(
+        "poolserve_requests_total", _C, "Answers, by HTTP status; 499: the client left.", ("route", *_TARGET, "status")
+    ),
+    Metric(
+        "poolserve_errors_total", _C, "Answers that are errors, by the code in their body.", ("route", *_TARGET, "code")
+    ),
     Metric(
         "poolserve_request_seconds",
         _H,
@@ -107,36 +111,88 @@ REQUESTS = (
     Metric("poolserve_tokens_total", _C, "Tokens that the engine read for answered requests.", _TARGET),
     Metric("poolserve_truncated_documents_total", _C, "Documents of answered requests that were cut.", _TARGET),
     Metric("poolserve_images_total", _C, "Images of answered requests.", _TARGET),
-    Metric("poolserve_item_errors_total", _C, "Documents without an answer in answered requests, by code.", (*_TARGET, "code")),
+    Metric(
+        "poolserve_item_errors_total",
+        _C,
+        "Documents without an answer in answered requests, by code.",
+        (*_TARGET, "code"),
+    ),
     Metric("poolserve_request_documents", _H, "Documents of an answered request.", _TARGET, DOCUMENTS),
-    Metric("poolserve_rejected_total", _C, "Requests refused for want of room, by who refused: gateway, engine.", (*_TARGET, "by")),
+    Metric(
+        "poolserve_rejected_total",
+        _C,
+        "Requests refused for want of room, by who refused: gateway, engine.",
+        (*_TARGET, "by"),
+    ),
     Metric("poolserve_cancelled_total", _C, "Requests whose client left before the answer.", _TARGET),
-    Metric("poolserve_retried_total", _C, "Requests sent once more, by why: replica_died, engine_dead.", (*_TARGET, "reason")),
+    Metric(
+        "poolserve_retried_total",
+        _C,
+        "Requests sent once more, by why: replica_died, engine_dead.",
+        (*_TARGET, "reason"),
+    ),
     Metric(
         "poolserve_routing_decisions_total",
         _C,
-        "Requests routed to a version, by how it was chosen: version (named by the client), model, default (neither), …",
+        "Requests routed to a version, by how the client named it: version, model, default (not at all), …",
         (*_TARGET, "reason"),
     ),
     Metric("poolserve_requests_in_flight", _G, "Requests under way in the gateways.", _TARGET),
     Metric("poolserve_documents_in_flight", _G, "Documents under way in the gateways.", _TARGET),
-    Metric("poolserve_model_ready", _G, "1: the last canary was answered; 0: not, or not yet.", _TARGET, merge=Merge.MIN),
+    Metric(
+        "poolserve_model_ready", _G, "1: the last canary was answered; 0: not, or not yet.", _TARGET, merge=Merge.MIN
+    ),
     Metric("poolserve_model_weight", _G, "The version's weight in the routing table.", _TARGET, merge=Merge.MAX),
-    Metric("poolserve_shadow_requests_total", _C, "Requests repeated on a shadow version, by outcome: compared, failed, dropped.", (*_TARGET, "outcome")),
-    Metric("poolserve_shadow_differences_total", _C, "Shadow answers that differ from the served one, by what: score, order.", (*_TARGET, "kind")),
-)  # fmt: skip
+    Metric(
+        "poolserve_shadow_requests_total",
+        _C,
+        "Requests repeated on a shadow version, by outcome: compared, failed, dropped.",
+        (*_TARGET, "outcome"),
+    ),
+    Metric(
+        "poolserve_shadow_differences_total",
+        _C,
+        "Shadow answers that differ from the served one, by what: score, order.",
+        (*_TARGET, "kind"),
+    ),
+)
 """Counted in the gateways."""
 
 WORK = (
-    Metric("poolserve_engine_documents_in_flight", _G, "Sequences admitted by an engine and not answered.", _TARGET, merge=Merge.REPLICA),
-    Metric("poolserve_engine_tokens_in_flight", _G, "Tokens admitted by an engine and not answered.", _TARGET, merge=Merge.REPLICA),
+    Metric(
+        "poolserve_engine_documents_in_flight",
+        _G,
+        "Sequences admitted by an engine and not answered.",
+        _TARGET,
+        merge=Merge.REPLICA,
+    ),
+    Metric(
+        "poolserve_engine_tokens_in_flight",
+        _G,
+        "Tokens admitted by an engine and not answered.",
+        _TARGET,
+        merge=Merge.REPLICA,
+    ),
     Metric("poolserve_engine_documents_limit", _G, "Sequences that an engine admits.", _TARGET, merge=Merge.REPLICA),
     Metric("poolserve_engine_tokens_limit", _G, "Tokens that an engine admits.", _TARGET, merge=Merge.REPLICA),
-    Metric("poolserve_engine_batch_documents", _H, "Sequences of a batch that an engine was given.", _TARGET, DOCUMENTS),
+    Metric(
+        "poolserve_engine_batch_documents", _H, "Sequences of a batch that an engine was given.", _TARGET, DOCUMENTS
+    ),
     Metric("poolserve_engine_batch_tokens", _H, "Tokens of a batch that an engine was given.", _TARGET, TOKENS),
-    Metric("poolserve_engine_queue_seconds", _H, "From a batch's arrival in the engine to its first step.", _TARGET, STAGE_S),
+    Metric(
+        "poolserve_engine_queue_seconds",
+        _H,
+        "From a batch's arrival in the engine to its first step.",
+        _TARGET,
+        STAGE_S,
+    ),
     Metric("poolserve_engine_seconds", _H, "From a batch's first step to its last output.", _TARGET, STAGE_S),
-    Metric("poolserve_engine_cancelled_total", _C, "Batches that an engine dropped: the caller left, or the deadline passed.", _TARGET),
+    Metric(
+        "poolserve_engine_cancelled_total",
+        _C,
+        "Batches that an engine dropped: the caller left, or the deadline passed.",
+        _TARGET,
+    ),
     Metric("poolserve_images_fetched_total", _C, "Images downloaded."),
     Metric("poolserve_images_decoded_total", _C, "Images decoded."),
     Metric("poolserve_images_failed_total", _C, "Images that could not be used, by code.", ("code",)),
@@ -145,38 +201,84 @@ WORK = (
     Metric(
         "poolserve_cache_hits_total",
         _C,
-        "Images found in a cache: url and pixels (ImageLoader), vector (IOProcessor, dual encoders), device (PoolingEngine).",
+        "Images found in a cache: url, pixels (ImageLoader), vector (IOProcessor), device (PoolingEngine).",
         ("cache", *_TARGET),
     ),
     Metric("poolserve_cache_misses_total", _C, "Images not found in a cache.", ("cache", *_TARGET)),
-    Metric("poolserve_feature_slots_used", _G, "Images whose features an engine holds on its device.", _TARGET, merge=Merge.REPLICA),
-    Metric("poolserve_feature_slots", _G, "Images whose features fit on an engine's device.", _TARGET, merge=Merge.REPLICA),
-)  # fmt: skip
+    Metric(
+        "poolserve_feature_slots_used",
+        _G,
+        "Images whose features an engine holds on its device.",
+        _TARGET,
+        merge=Merge.REPLICA,
+    ),
+    Metric(
+        "poolserve_feature_slots", _G, "Images whose features fit on an engine's device.", _TARGET, merge=Merge.REPLICA
+    ),
+)
 """Counted in the ImageLoaders, IOProcessors and PoolingEngines."""
 
 PROCESSES = (
     Metric("poolserve_replica_up", _G, "1 for every replica that reports.", merge=Merge.REPLICA),
-    Metric("poolserve_replica_start_time_seconds", _G, "When the replica's process began, seconds since the epoch.", merge=Merge.REPLICA),
-    Metric("poolserve_replica_memory_bytes", _G, "Resident memory of the replica's process and those below it.", merge=Merge.REPLICA),
-    Metric("poolserve_replica_cpu_seconds_total", _C, "CPU time of the replica's process, without those below it.", merge=Merge.REPLICA),
+    Metric(
+        "poolserve_replica_start_time_seconds",
+        _G,
+        "When the replica's process began, seconds since the epoch.",
+        merge=Merge.REPLICA,
+    ),
+    Metric(
+        "poolserve_replica_memory_bytes",
+        _G,
+        "Resident memory of the replica's process and those below it.",
+        merge=Merge.REPLICA,
+    ),
+    Metric(
+        "poolserve_replica_cpu_seconds_total",
+        _C,
+        "CPU time of the replica's process, without those below it.",
+        merge=Merge.REPLICA,
+    ),
     Metric("poolserve_build_info", _G, "1; the versions that run.", ("poolserve", "ray", "vllm"), merge=Merge.MAX),
-    Metric("poolserve_feature_log_records_total", _C, "Records of the feature log by outcome: written, dropped, failed.", ("outcome",)),
+    Metric(
+        "poolserve_feature_log_records_total",
+        _C,
+        "Records of the feature log by outcome: written, dropped, failed.",
+        ("outcome",),
+    ),
     Metric("poolserve_feature_log_queued", _G, "Records of the feature log that wait to be written."),
     Metric("poolserve_metrics_replicas", _G, "Replicas on this page."),
     Metric("poolserve_metrics_build_seconds", _G, "How long it took to make the last page."),
-    Metric("poolserve_metrics_source_up", _G, "1: a foreign page was read; by source: ray, haproxy.", ("source", "node"), merge=Merge.MAX),
-)  # fmt: skip
+    Metric(
+        "poolserve_metrics_source_up",
+        _G,
+        "1: a foreign page was read; by source: ray, haproxy.",
+        ("source", "node"),
+        merge=Merge.MAX,
+    ),
+)
 
 _GPU = ("node", "gpu", "uuid")
 GPU = (
     Metric("poolserve_gpu_memory_used_bytes", _G, "Memory of the GPU in use, by whomever.", _GPU, merge=Merge.MAX),
     Metric("poolserve_gpu_memory_total_bytes", _G, "Memory of the GPU.", _GPU, merge=Merge.MAX),
-    Metric("poolserve_gpu_utilization_ratio", _G, "Share of the last sample period in which a kernel ran, 0 to 1.", _GPU, merge=Merge.MAX),
-    Metric("poolserve_gpu_memory_utilization_ratio", _G, "Share of the last sample period in which memory was read or written.", _GPU, merge=Merge.MAX),
+    Metric(
+        "poolserve_gpu_utilization_ratio",
+        _G,
+        "Share of the last sample period in which a kernel ran, 0 to 1.",
+        _GPU,
+        merge=Merge.MAX,
+    ),
+    Metric(
+        "poolserve_gpu_memory_utilization_ratio",
+        _G,
+        "Share of the last sample period in which memory was read or written.",
+        _GPU,
+        merge=Merge.MAX,
+    ),
     Metric("poolserve_gpu_power_watts", _G, "Power that the GPU draws.", _GPU, merge=Merge.MAX),
     Metric("poolserve_gpu_power_limit_watts", _G, "Power that the GPU may draw.", _GPU, merge=Merge.MAX),
     Metric("poolserve_gpu_temperature_celsius", _G, "Temperature of the GPU.", _GPU, merge=Merge.MAX),
-)  # fmt: skip
+)
 """Absent without a GPU."""
 
 OURS = (*REQUESTS, *WORK, *PROCESSES, *GPU)
@@ -228,4 +330,61 @@ passes on all that there are. A test on a real engine keeps this list complete."
 
 RAY_SERVE_PREFIX = "ray_serve_"
 HAPROXY_PREFIX = "haproxy_"
-"""What the page takes over from Ray's node agents and from HAProxy, with a label `node` or `NodeAddress`."""
+"""What the page takes over from Ray's node agents (label `NodeAddress`) and from HAProxy (label `node`)."""
+
+RAY_SERVE = {
+    "ray_serve_application_status": Kind.GAUGE,
+    "ray_serve_autoscaling_target_replicas": Kind.GAUGE,
+    "ray_serve_controller_control_loop_duration_s": Kind.GAUGE,
+    "ray_serve_controller_num_control_loops": Kind.GAUGE,
+    "ray_serve_deployment_processing_latency_ms": Kind.HISTOGRAM,
+    "ray_serve_deployment_queued_queries": Kind.GAUGE,
+    "ray_serve_deployment_replica_healthy": Kind.GAUGE,
+    "ray_serve_deployment_replica_starts_total": Kind.COUNTER,
+    "ray_serve_deployment_request_counter_total": Kind.COUNTER,
+    "ray_serve_deployment_status": Kind.GAUGE,
+    "ray_serve_event_loop_scheduling_latency_ms": Kind.HISTOGRAM,
+    "ray_serve_event_loop_tasks": Kind.GAUGE,
+    "ray_serve_handle_request_counter_total": Kind.COUNTER,
+    "ray_serve_haproxy_process_count": Kind.GAUGE,
+    "ray_serve_haproxy_target_mismatch": Kind.GAUGE,
+    "ray_serve_haproxy_update_latency_s": Kind.HISTOGRAM,
+    "ray_serve_health_check_latency_ms": Kind.HISTOGRAM,
+    "ray_serve_http_request_latency_ms": Kind.HISTOGRAM,
+    "ray_serve_num_http_requests_total": Kind.COUNTER,
+    "ray_serve_num_ongoing_http_requests": Kind.GAUGE,
+    "ray_serve_num_ongoing_requests_at_replicas": Kind.GAUGE,
+    "ray_serve_num_router_requests_total": Kind.COUNTER,
+    "ray_serve_num_scheduling_tasks": Kind.GAUGE,
+    "ray_serve_num_scheduling_tasks_in_backoff": Kind.GAUGE,
+    "ray_serve_proxy_status": Kind.GAUGE,
+    "ray_serve_replica_initialization_latency_ms": Kind.HISTOGRAM,
+    "ray_serve_replica_processing_queries": Kind.GAUGE,
+    "ray_serve_replica_startup_latency_ms": Kind.HISTOGRAM,
+    "ray_serve_request_router_fulfillment_time_ms": Kind.HISTOGRAM,
+    "ray_serve_request_router_queue_len": Kind.GAUGE,
+}
+"""Ray Serve's metrics that dashboards may use; those of errors appear with the first."""
+
+HAPROXY = {
+    "haproxy_backend_active_servers": Kind.GAUGE,
+    "haproxy_backend_connection_errors_total": Kind.COUNTER,
+    "haproxy_backend_current_queue": Kind.GAUGE,
+    "haproxy_backend_http_responses_total": Kind.COUNTER,
+    "haproxy_backend_response_errors_total": Kind.COUNTER,
+    "haproxy_backend_response_time_average_seconds": Kind.GAUGE,
+    "haproxy_backend_retry_warnings_total": Kind.COUNTER,
+    "haproxy_frontend_bytes_in_total": Kind.COUNTER,
+    "haproxy_frontend_bytes_out_total": Kind.COUNTER,
+    "haproxy_frontend_current_sessions": Kind.GAUGE,
+    "haproxy_frontend_http_requests_total": Kind.COUNTER,
+    "haproxy_frontend_http_responses_total": Kind.COUNTER,
+    "haproxy_process_current_connections": Kind.GAUGE,
+    "haproxy_process_uptime_seconds": Kind.GAUGE,
+    "haproxy_server_check_failures_total": Kind.COUNTER,
+    "haproxy_server_current_queue": Kind.GAUGE,
+    "haproxy_server_current_sessions": Kind.GAUGE,
+    "haproxy_server_http_responses_total": Kind.COUNTER,
+    "haproxy_server_status": Kind.GAUGE,
+}
+"""HAProxy's metrics that dashboards may use; absent under Ray's own proxy."""
