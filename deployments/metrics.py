@@ -52,7 +52,7 @@ class MetricsCollector:
         self._page = Cached(self._make, CACHED_S)
         self._reported = time.monotonic()
         self._myself = ray.get_runtime_context().current_actor
-        self._ending = asyncio.create_task(self._end_when_idle())
+        self._end_if_idle()
 
     async def push(self, reporter: Reporter, push: Push) -> bool:
         """See `Collector.push`."""
@@ -84,10 +84,12 @@ class MetricsCollector:
             blocks[name] = gauge(name, value, BY_NAME[name].help)
         return render(blocks)
 
-    async def _end_when_idle(self) -> None:
-        while (left := self._reported + IDLE_S - time.monotonic()) > 0:
-            await asyncio.sleep(left)
-        ray.kill(self._myself, no_restart=True)
+    def _end_if_idle(self) -> None:
+        left = self._reported + IDLE_S - time.monotonic()
+        if left > 0:
+            asyncio.get_running_loop().call_later(left, self._end_if_idle)
+        else:
+            ray.kill(self._myself, no_restart=True)
 
 
 class _Nodes:

@@ -134,7 +134,7 @@ REQUESTS = (
     Metric(
         "poolserve_routing_decisions_total",
         _C,
-        "Requests routed to a version, by how the client named it: version, model, default (not at all), …",
+        "Requests routed to a version, by how the client named it: version, model, default (not at all).",
         (*_TARGET, "reason"),
     ),
     Metric("poolserve_requests_in_flight", _G, "Requests under way in the gateways.", _TARGET),

@@ -87,7 +87,7 @@ class Note:
         served = result.served
         self.result, self.version = result, served.version
         self.tokens, self.truncated, self.stages = served.prompt_tokens, len(served.truncated), served.timings
-        self.item_errors = Counter(error.code.value for error in served.errors)
+        self.item_errors = Counter(str(error.code) for error in served.errors)
 
     def failed(self, request_id: str, error: PoolserveError) -> None:
         """Notes what the caller is told instead of an answer."""

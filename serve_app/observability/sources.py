@@ -28,7 +28,7 @@ def loader_source(stats: Callable[[], LoaderStats]) -> Source:
         return [
             Reading("poolserve_images_fetched_total", now.fetched),
             Reading("poolserve_images_decoded_total", now.decoded),
-            *(Reading("poolserve_images_failed_total", n, (code.value,)) for code, n in now.failed.items()),
+            *(Reading("poolserve_images_failed_total", n, (str(code),)) for code, n in now.failed.items()),
             Reading("poolserve_loader_pixels_in_flight", now.pixels_in_flight),
             Reading("poolserve_loader_bytes_in_flight", now.bytes_in_flight),
             Reading("poolserve_cache_hits_total", now.url_hits, ("url", "", "")),
