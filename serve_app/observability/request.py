@@ -268,7 +268,7 @@ class _RequestMetrics:
 
 def access_line(note: Note, seconds: float) -> dict[str, Any]:
     """A request's line. Holds no text, no URL and no message."""
-    milliseconds = {stage: round(value, 2) for stage, value in note.stages.items()}
+    milliseconds = {str(stage): round(value, 2) for stage, value in note.stages.items()}
     return {
         "time": round(note.time, 3),
         "id": note.request_id,

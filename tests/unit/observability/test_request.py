@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
 from serve_app.errors import InternalError, Overloaded
@@ -102,6 +103,7 @@ def test_the_access_line_holds_counts_and_no_text() -> None:
     assert (line["model"], line["version"], line["route"], line["status"]) == ("ce", "1", "/v1/rerank", 200)
     assert (line["documents"], line["tokens"], line["truncated"], line["images"]) == (4, 64, 1, 2)
     assert line["stages_ms"]["engine"] == 20.0
+    assert orjson.dumps(line)
     assert line["stages_ms"]["total"] >= 0
     assert line["cancelled"] is False
     assert line["routing"] == "model"
