@@ -88,6 +88,7 @@ class Frontend:
         """Takes a new routing table; requests under way keep their target."""
         self._table = RoutingTable(routing)
         self._readiness.watch(list(self._table))
+        self.observer.expect((target.model, target.version) for target in self._table)
 
     def app(self) -> Starlette:
         """The ASGI application."""

@@ -10,14 +10,14 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from serve_app.errors import Overloaded, PoolserveError
+from serve_app.errors import EngineDead, Overloaded, PoolserveError, ReplicaDied
 from serve_app.messages import EmbedRequest, ImageRef, PipelineRequest, PipelineResult, ScoreRequest
 from serve_app.observability import feature_log
 from serve_app.observability.lines import LineFile, LineWriter
@@ -114,6 +114,7 @@ class Observer:
         texts: feature records hold texts and not their hashes.
         sample_ratio: share of the requests that leave a feature record.
         tracer: makes the requests' spans.
+        counting: False: nothing is counted.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Observer:
         texts: bool = False,
         sample_ratio: float = 1.0,
         tracer: Tracer = NO_TRACER,
+        counting: bool = True,
     ) -> None:
         self.registry = registry
         self._access, self._features = access, features
@@ -135,7 +137,13 @@ class Observer:
         registry.add_source(self._in_flight)
         if features is not None:
             registry.add_source(feature_log.source(features))
-        self._metrics = _RequestMetrics(registry)
+        self._metrics = _RequestMetrics(registry) if counting else None
+
+    def expect(self, targets: Iterable[tuple[str, str]]) -> None:
+        """Shows zeros for model versions that have had no request, so that their first one is an increase."""
+        if self._metrics is not None:
+            for target in targets:
+                self._metrics.expect(target)
 
     @contextmanager
     def request(self, route: str, headers: Mapping[str, str]) -> Iterator[Note]:
@@ -179,7 +187,8 @@ class Observer:
         ]
 
     def _finish(self, note: Note, seconds: float) -> None:
-        self._metrics.count(note, seconds)
+        if self._metrics is not None:
+            self._metrics.count(note, seconds)
         if self._access is not None:
             line = access_line(note, seconds)
             self._access.put(lambda: line, 1_000)
@@ -214,7 +223,14 @@ def make_observer(
         file = LineFile(Path(features.folder), f"features-{replica}", features)
         writers[1] = LineWriter(file, features, "feature log")
     tracer = make_tracer(settings.tracing, deployment="Gateway", replica=replica)
-    return Observer(registry, *writers, texts=features.texts, sample_ratio=features.sample_ratio, tracer=tracer)
+    return Observer(
+        registry,
+        *writers,
+        texts=features.texts,
+        sample_ratio=features.sample_ratio,
+        tracer=tracer,
+        counting=settings.metrics.enabled,
+    )
 
 
 class _RequestMetrics:
@@ -239,6 +255,15 @@ class _RequestMetrics:
         self.retried = counter("poolserve_retried_total")
         self.routing = counter("poolserve_routing_decisions_total")
 
+    def expect(self, target: tuple[str, str]) -> None:
+        """See `Observer.expect`."""
+        for metric in (*(metric for metric, _ in self.totals), self.cancelled):
+            metric.labels(*target)
+        for by in ("gateway", "engine"):
+            self.rejected.labels(*target, by)
+        for code in (ReplicaDied.code, EngineDead.code):
+            self.retried.labels(*target, code)
+
     def count(self, note: Note, seconds: float) -> None:
         """Counts a request that is over."""
         target = (note.model, note.version)
@@ -252,8 +277,8 @@ class _RequestMetrics:
             self.rejected.labels(*target, note.refused_by).inc()
         if note.retried:
             self.retried.labels(*target, note.retried).inc()
-        if note.cancelled or note.model:  # also 0, so that the first one is an increase
-            self.cancelled.labels(*target).inc(note.cancelled)
+        if note.cancelled:
+            self.cancelled.labels(*target).inc()
         if note.result is None or note.status != 200:
             return
         for stage, milliseconds in note.stages.items():

@@ -90,9 +90,24 @@ def test_an_answer_is_counted_once_everywhere() -> None:
     assert found["poolserve_routing_decisions_total,ce,1,model"] == 1
     assert found["poolserve_stage_seconds_sum,ce,1,engine"] == pytest.approx(0.02)
     assert found["poolserve_stage_seconds_count,ce,1,total"] == 1
-    assert found["poolserve_cancelled_total,ce,1"] == 0
     assert found["poolserve_requests_in_flight,ce,1"] == 0
     assert len(access.records) == len(features.records) == 1
+
+
+def test_a_version_without_requests_shows_zeros() -> None:
+    watching, _, _ = observer()
+    watching.expect([("ce", "1"), ("ce", "2")])
+    found = values(watching.registry)
+    for name in ("cancelled_total,ce,2", "rejected_total,ce,1,engine", "retried_total,ce,1,replica_died"):
+        assert found[f"poolserve_{name}"] == 0
+
+
+def test_counting_can_be_switched_off_and_the_logs_stay() -> None:
+    watching, access, _ = observer(counting=False)
+    watching.expect([("ce", "1")])
+    answer(watching)
+    assert "poolserve_requests_total,/v1/rerank,ce,1,200" not in values(watching.registry)
+    assert len(access.records) == 1
 
 
 def test_the_access_line_holds_counts_and_no_text() -> None:
