@@ -6,8 +6,11 @@ values alone, since 1,000 series are 100 kB with their names and 8 kB without.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +42,7 @@ class Reading:
 Source = Callable[[], Iterable[Reading]]
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(NamedTuple):  # with Series made and compared every second, by the hundred: twice as fast as a dataclass
     """A family of series, of the catalogue or of vLLM."""
 
     name: str
@@ -48,8 +50,7 @@ class Family:
     help: str
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """One series: its family's place in the schema, its sample's name, and its labels as pairs."""
 
     family: int
@@ -115,11 +116,12 @@ class Registry:
         self._sources.append(source)
 
     def snapshot(self) -> Snapshot:
-        """All series now. Safe to call from another thread; takes 2-4 ms of it with vLLM's metrics."""
+        """All series now. Safe to call from another thread; takes 3-9 ms of it with vLLM's metrics."""
         families: list[Family] = []
         series: list[Series] = []
         values: list[float] = []
-        for metric in (*self._own.collect(), *_foreign()):
+        for metric in itertools.chain(self._own.collect(), _foreign()):
+            time.sleep(0)  # lets go of the GIL: the event loop shall not wait for the whole of it
             name = f"{metric.name}_total" if metric.type == "counter" else metric.name
             families.append(Family(name, metric.type, metric.documentation))
             for sample in metric.samples:
@@ -145,8 +147,8 @@ class Registry:
                 values.append(reading.value)
 
 
-def _foreign() -> list[Collected]:
-    return [family for family in REGISTRY.collect() if family.name.startswith(FOREIGN)]
+def _foreign() -> Iterator[Collected]:
+    return (family for family in REGISTRY.collect() if family.name.startswith(FOREIGN))
 
 
 def _of_kind(name: str, kind: Kind) -> Metric:
