@@ -1,18 +1,15 @@
-"""The node's GPUs, through NVML. Without a GPU or its driver there are none, and nothing is imported."""
+"""The node's GPUs, through NVML. Without a GPU or its driver there are none."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from serve_app.observability.registry import Reading
 
 logger = logging.getLogger(__name__)
-
-DRIVER = Path("/proc/driver/nvidia")
 
 
 class Gpus:
@@ -20,7 +17,7 @@ class Gpus:
 
     Args:
         node: the node's address, for the label.
-        nvml: the module pynvml; None: imported if there is a driver.
+        nvml: the module pynvml; None: imported here.
     """
 
     def __init__(self, node: str, nvml: Any = None) -> None:
@@ -64,13 +61,11 @@ class Gpus:
 
 def _nvml() -> Any:
     """pynvml, ready; None without a driver."""
-    if not DRIVER.exists():
-        return None
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception as error:  # a driver without its library, or one that is being replaced
+    except Exception as error:  # no driver, none of its libraries, or one that is being replaced
         logger.warning("no GPU metrics: %s", error)
         return None
     return pynvml

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from serve_app.observability.gpu import DRIVER, Gpus
+from serve_app.observability.catalogue import GPU
+from serve_app.observability.gpu import Gpus
 
 
 class Nvml:
@@ -61,6 +62,17 @@ def test_every_gpu_is_read_in_base_units() -> None:
 
 
 def test_without_a_driver_there_are_none() -> None:
-    if not DRIVER.exists():
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
         assert Gpus("10.0.0.1").read() == []
-    assert hasattr(__import__("pynvml"), "nvmlDeviceGetEnforcedPowerLimit")
+    else:
+        assert {reading.name for reading in Gpus("10.0.0.1").read()} <= {metric.name for metric in GPU}
+
+
+def test_nvml_has_all_that_is_asked_of_it() -> None:
+    import pynvml
+
+    assert [name for name in dir(Nvml) if name.lower().startswith("nvml") and not hasattr(pynvml, name)] == []
