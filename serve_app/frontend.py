@@ -30,8 +30,9 @@ from serve_app.errors import (
 from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.observability.collector import local_page
 from serve_app.observability.exposition import CONTENT_TYPE
+from serve_app.observability.note import noting
 from serve_app.observability.registry import Reading, Registry
-from serve_app.observability.request import Observer, noting
+from serve_app.observability.request import Observer
 from serve_app.readiness import Readiness
 from serve_app.routing import RoutingTable, Target
 from serve_app.settings import GatewaySettings, RoutingSettings

@@ -6,7 +6,7 @@ JSON lines and not Parquet: a Parquet file that its writer did not close cannot 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from blake3 import blake3
@@ -25,10 +25,8 @@ from serve_app.messages import (
     ScoreResult,
 )
 from serve_app.observability.lines import LineWriter
+from serve_app.observability.note import Note
 from serve_app.observability.registry import Reading
-
-if TYPE_CHECKING:
-    from serve_app.observability.request import Note
 
 
 def record(note: Note, *, texts: bool) -> tuple[Callable[[], Any], int]:

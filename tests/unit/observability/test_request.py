@@ -29,8 +29,9 @@ from serve_app.messages import (
     Span,
 )
 from serve_app.observability import feature_log
+from serve_app.observability.note import Note, noting
 from serve_app.observability.registry import Registry
-from serve_app.observability.request import Note, Observer, noting
+from serve_app.observability.request import Observer
 from serve_app.vocabulary import MediaErrorCode
 
 SECRET = "my secret query"
