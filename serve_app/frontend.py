@@ -146,7 +146,7 @@ class Frontend:
         target = self._table.resolve(call.model, call.operation)
         headers["X-Model-Version"] = target.version
         note = noting()
-        routing = "default" if call.model is None else "version" if "@" in call.model else "model"
+        routing = "default" if call.model is None else "pinned" if "@" in call.model else "weighted"
         note.routed(headers["X-Request-Id"], target.model, target.version, routing, call.documents, call.request)
         context = Context(headers["X-Request-Id"], deadline, call.operation, note.trace)
         result = await self._run(target, call, context)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from serve_app.engine.protocol import Engine
 from serve_app.media.loader import LoaderStats
@@ -15,6 +16,14 @@ from serve_app.settings import ModelSettings
 from serve_app.tasks.images import ImageStage
 from serve_app.vocabulary import Stage, Task
 
+SHADOW_OUTCOMES = ("sent", "answered", "failed", "cancelled", "dropped", "not_comparable", "compared")
+SHADOW_FIGURES = {
+    "values_total": "values",
+    "difference_total": "sum_abs",
+    "difference_max": "max_abs",
+    "tops_total": "tops",
+    "tops_equal_total": "tops_equal",
+}
 IMAGES_EVERY_S = 2.0
 """Asking an engine for its images is a call to its core."""
 
@@ -36,6 +45,27 @@ def loader_source(stats: Callable[[], LoaderStats]) -> Source:
             Reading("poolserve_cache_hits_total", now.pixel_hits, ("pixels", "", "")),
             Reading("poolserve_cache_misses_total", missed, ("pixels", "", "")),
         ]
+
+    return read
+
+
+def shadow_source(snapshot: Callable[[], Mapping[str, Any]]) -> Source:
+    """What the gateway's shadows count.
+
+    Args:
+        snapshot: gives `shadows`, a list of {model, version, shadow, sent, answered, failed, cancelled, dropped,
+            not_comparable, compared, values, sum_abs, max_abs, tops, tops_equal}, all totals since the start.
+    """
+
+    def read() -> Sequence[Reading]:
+        readings = []
+        for row in snapshot()["shadows"]:
+            labels = (row["model"], row["version"], row["shadow"])
+            for outcome in SHADOW_OUTCOMES:
+                readings.append(Reading("poolserve_shadow_requests_total", row[outcome], (*labels, outcome)))
+            for name, key in SHADOW_FIGURES.items():
+                readings.append(Reading(f"poolserve_shadow_{name}", row[key], labels))
+        return readings
 
     return read
 

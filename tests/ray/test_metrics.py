@@ -44,7 +44,7 @@ CONDITIONAL = {
     "vllm:watermark_requests",  # watermarks
 }
 """What vLLM's logger registers for some configurations only."""
-NEEDS_AN_EVENT = {"poolserve_shadow_requests_total", "poolserve_shadow_differences_total"}
+NEEDS_AN_EVENT = {metric.name for metric in OURS if metric.name.startswith("poolserve_shadow_")}
 OFF = {"poolserve_feature_log_records_total", "poolserve_feature_log_queued"}
 
 
