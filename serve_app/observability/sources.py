@@ -58,13 +58,12 @@ def shadow_source(snapshot: Callable[[], Mapping[str, Any]]) -> Source:
     """
 
     def read() -> Sequence[Reading]:
-        readings = []
+        readings: list[Reading] = []
         for row in snapshot()["shadows"]:
-            labels = (row["model"], row["version"], row["shadow"])
-            for outcome in SHADOW_OUTCOMES:
-                readings.append(Reading("poolserve_shadow_requests_total", row[outcome], (*labels, outcome)))
-            for name, key in SHADOW_FIGURES.items():
-                readings.append(Reading(f"poolserve_shadow_{name}", row[key], labels))
+            names = (row["model"], row["version"], row["shadow"])
+            copies = "poolserve_shadow_requests_total"
+            readings += [Reading(copies, row[outcome], (*names, outcome)) for outcome in SHADOW_OUTCOMES]
+            readings += [Reading(f"poolserve_shadow_{name}", row[key], names) for name, key in SHADOW_FIGURES.items()]
         return readings
 
     return read
