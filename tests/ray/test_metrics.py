@@ -44,6 +44,8 @@ CONDITIONAL = {
     "vllm:watermark_requests",  # watermarks
 }
 """What vLLM's logger registers for some configurations only."""
+MODELS = {"ce-mini", "minilm", "intent-mini", "clip-mini", "fusion-mini"}
+IMAGE_MODELS = {"clip-mini", "fusion-mini"}
 NEEDS_AN_EVENT = {metric.name for metric in OURS if metric.name.startswith("poolserve_shadow_")}
 OFF = {"poolserve_feature_log_records_total", "poolserve_feature_log_queued"}
 
@@ -84,7 +86,7 @@ def _load(server: Server) -> None:
     assert server.post("/v1/embeddings", {"model": "minilm", "input": ["a", "b"]}).status_code == 200
     assert server.post("/v1/classify", {"input": ["where is my parcel"]}).status_code == 200
     pictures = [picture("red"), picture("blue"), {"image": base64.b64encode(b"no image").decode()}]
-    for model in ("clip-mini", "fusion-mini"):
+    for model in sorted(IMAGE_MODELS):
         answer = server.post("/v1/rerank", {"model": model, "query": "red circle", "documents": pictures})
         assert answer.status_code == 200, answer.text
         assert len(answer.json()["errors"]) == 1
@@ -127,9 +129,9 @@ def test_a_single_scrape_during_load_shows_everything(server: Server) -> None:
     assert total(text, "ray_serve_http_request_latency_ms_count", application="gateway") > 0
     assert total(text, "ray_serve_deployment_processing_latency_ms_count", application="gateway") > 0
 
-    for model in ("ce-mini", "minilm", "intent-mini", "clip-mini", "fusion-mini"):
+    for model in MODELS:
         stages = {"tokenize", "queue", "engine", "post", "total"}
-        if model in {"clip-mini", "fusion-mini"}:
+        if model in IMAGE_MODELS:
             stages |= {"fetch", "decode"}
             assert total(text, "poolserve_item_errors_total", model=model, code="media_undecodable") > 0
         for stage in stages:
@@ -152,7 +154,7 @@ def test_all_of_vllms_metrics_are_there_for_every_engine(server: Server) -> None
                 assert set(VLLM_LABELS) <= sample.labels.keys() or sample.name == "vllm:cache_config_info"
                 of_replica[tuple(sample.labels[label] for label in REPLICA_LABELS)].add(family.name)
     models = {key[1]: families for key, families in of_replica.items()}
-    assert models.keys() == {"ce-mini", "minilm", "intent-mini", "clip-mini", "fusion-mini"}
+    assert models.keys() == MODELS
     found = importlib.util.find_spec("vllm.v1.metrics.loggers")
     assert found is not None
     assert found.origin is not None
