@@ -39,6 +39,8 @@ from serve_app.settings import GatewayObservabilitySettings, GatewaySettings, Mo
 from serve_app.tasks.model import TextModel
 from serve_app.tokenization import TextTokenizer
 
+Turn = dict[str, Any]
+"""milliseconds of its requests; cpu_ms: the process's per request."""
 BASELINE, AGAIN = "off", "off again"
 VARIANTS: dict[str, dict[str, Any]] = {
     BASELINE: {"metrics": {"enabled": False}, "access_log": {"enabled": False}},
@@ -93,9 +95,9 @@ def observability(a: argparse.Namespace, command: Sequence[str]) -> int:
     return 0
 
 
-async def _latencies(a: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
-    """Milliseconds of every variant's turns, in alternating rounds."""
-    turns: dict[str, list[dict[str, float]]] = {name: [] for name in VARIANTS}
+async def _latencies(a: argparse.Namespace) -> dict[str, list[Turn]]:
+    """Every variant's turns, in alternating rounds. Many short ones: a busy machine is busy for all variants then."""
+    turns: dict[str, list[Turn]] = {name: [] for name in VARIANTS}
     with tempfile.TemporaryDirectory() as folder, otlp_receiver() as endpoint, ThreadPoolExecutor(1) as executor:
         backend = LocalBackend(_pipeline(executor, a.engine_ms / 1e3))
         clients: dict[str, httpx.AsyncClient] = {}
@@ -105,12 +107,11 @@ async def _latencies(a: argparse.Namespace) -> dict[str, list[dict[str, float]]]
             ends.append(end)
             clients[name] = httpx.AsyncClient(transport=httpx.ASGITransport(frontend.app()), base_url="http://app")
         for client in clients.values():
-            await _turn(client, a.requests // 2, a.concurrency)
+            await _turn(client, 2 * a.requests, a.concurrency)
         names = list(VARIANTS)
         for number in range(a.rounds):
             for name in names[number % len(names) :] + names[: number % len(names)]:
-                seconds = await _turn(clients[name], a.requests, a.concurrency)
-                turns[name].append({f"p{q}": 1e3 * quantile(seconds, q / 100) for q in (50, 95)})
+                turns[name].append(await _turn(clients[name], a.requests, a.concurrency))
         for client in clients.values():
             await client.aclose()
         for end in ends:
@@ -152,20 +153,21 @@ def _frontend(
     return frontend, end
 
 
-async def _turn(client: httpx.AsyncClient, requests: int, concurrency: int) -> list[float]:
-    """Seconds of each request of a closed loop."""
+async def _turn(client: httpx.AsyncClient, requests: int, concurrency: int) -> Turn:
+    """A closed loop."""
     left = iter(range(requests))
-    seconds: list[float] = []
+    milliseconds: list[float] = []
+    cpu = time.process_time()
 
     async def one() -> None:
         for _ in left:
             started = time.perf_counter()
             response = await client.post("/v1/rerank", json=BODY)
-            seconds.append(time.perf_counter() - started)
+            milliseconds.append(1e3 * (time.perf_counter() - started))
             response.raise_for_status()
 
     await asyncio.gather(*(one() for _ in range(concurrency)))
-    return seconds
+    return {"milliseconds": milliseconds, "cpu_ms": 1e3 * (time.process_time() - cpu) / requests}
 
 
 @contextmanager
@@ -190,25 +192,41 @@ def otlp_receiver() -> Iterator[str]:
         server.shutdown()
 
 
+def _quantile(turns: Sequence[Turn], q: float) -> float:
+    return quantile([ms for turn in turns for ms in turn["milliseconds"]], q)
+
+
+def noise(turns: dict[str, list[Turn]]) -> float:
+    """Milliseconds by which p95 differs at most between a variant's even and odd rounds."""
+    return max(abs(_quantile(of[::2], 0.95) - _quantile(of[1::2] or of, 0.95)) for of in turns.values())
+
+
 def page(result: dict[str, Any]) -> str:
     """The result as Markdown."""
     turns, scrape, settings = result["turns"], result["scrape"], result["settings"]
-    medians = {name: {q: quantile([t[q] for t in of], 0.5) for q in of[0]} for name, of in turns.items()}
-    spread = {name: max(t["p95"] for t in of) - min(t["p95"] for t in of) for name, of in turns.items()}
-    base = medians[BASELINE]
+    p95 = {name: _quantile(of, 0.95) for name, of in turns.items()}
+    cpu = {name: quantile([turn["cpu_ms"] for turn in of], 0.5) for name, of in turns.items()}
     rows = [
-        [name, *(f"{m[q]:.2f}" for q in ("p50", "p95")), f"{m['p95'] - base['p95']:+.2f}", f"{spread[name]:.2f}"]
-        for name, m in medians.items()
+        [
+            name,
+            f"{_quantile(of, 0.5):.2f}",
+            f"{p95[name]:.2f}",
+            f"{p95[name] - p95[BASELINE]:+.2f}",
+            f"{cpu[name]:.3f}",
+            f"{cpu[name] - cpu[BASELINE]:+.3f}",
+        ]
+        for name, of in turns.items()
     ]
     lines = [
         f"# {result['name']}",
         "",
         f"20 documents a request, {settings['concurrency']} in flight, a fake engine of {settings['engine_ms']:g} ms, "
-        f"all in one process. {settings['rounds']} alternating rounds of {settings['requests']} requests; medians over "
-        f"the rounds. `{AGAIN}` is `{BASELINE}` once more: what both differ by is noise, and so is what is within the "
-        "last column.",
+        f"all in one process. {settings['rounds']} alternating rounds of {settings['requests']} requests, quantiles "
+        "over all of a variant's requests; CPU time is the process's, load generator included, median of the rounds. "
+        f"`{AGAIN}` is `{BASELINE}` once more: what both differ by is noise. Between a variant's even and odd rounds "
+        f"p95 differs by up to {noise(turns):.2f} ms: that is the run-to-run noise.",
         "",
-        *table(["", "p50 ms", "p95 ms", "p95 against off", "p95: largest - smallest round"], rows),
+        *table(["", "p50 ms", "p95 ms", "p95 against off", "CPU ms a request", "against off"], rows),
         "",
         f"## A page of {scrape['replicas']:.0f} engine replicas",
         "",

@@ -16,9 +16,9 @@ def add_commands(commands: Any) -> None:
         "observability", help="what metrics, access log and traces cost, and a scrape of 20 replicas"
     )
     p.set_defaults(run=_run)
-    p.add_argument("--requests", type=int, default=400, help="per turn")
+    p.add_argument("--requests", type=int, default=40, help="per turn")
     p.add_argument("--concurrency", type=int, default=4)
-    p.add_argument("--rounds", type=int, default=7)
+    p.add_argument("--rounds", type=int, default=60)
     p.add_argument("--replicas", type=int, default=20, help="that report to one page")
     p.add_argument("--engine-ms", type=float, default=5.0, help="that the fake engine takes")
     p.add_argument("--name", default="observability", help="of the result files")

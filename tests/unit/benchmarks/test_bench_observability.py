@@ -9,7 +9,7 @@ import prometheus_client
 import pytest
 
 from benchmarks.cli import main
-from benchmarks.observability import AGAIN, BASELINE, VARIANTS
+from benchmarks.observability import AGAIN, BASELINE, VARIANTS, noise
 from serve_app.observability.catalogue import VLLM
 
 
@@ -30,10 +30,17 @@ def test_a_short_run_writes_a_result(tmp_path: Path) -> None:
     result = orjson.loads(data.read_bytes())
     assert list(result["turns"]) == list(VARIANTS)
     assert VARIANTS[BASELINE] == VARIANTS[AGAIN]
-    assert all(turn["p95"] >= turn["p50"] > 0 for turns in result["turns"].values() for turn in turns)
+    for turns in result["turns"].values():
+        assert [len(turn["milliseconds"]) for turn in turns] == [8]
+        assert turns[0]["cpu_ms"] > 0
     scrape = result["scrape"]
     assert scrape["series"] > 10 * len(VLLM)
     assert scrape["report_bytes"] < scrape["first_report_bytes"] / 5
     assert scrape["page_bytes"] > 3 * scrape["series"] * 20
     text = data.with_suffix(".md").read_text()
     assert all(f"| {name} |" in text for name in VARIANTS)
+
+
+def test_noise_is_what_a_variant_differs_by_between_its_own_rounds() -> None:
+    turns = {"a": [{"milliseconds": [ms] * 10} for ms in (1.0, 4.0, 1.0, 4.0)], "b": [{"milliseconds": [9.0] * 10}] * 4}
+    assert noise(turns) == pytest.approx(3.0)
