@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ class Gateway:
         self._reporting = Reporting(settings.observability, "Gateway")
         self._reporting.add_build()
         registry, replica = self._reporting.registry, self._reporting.replica
+        self._watching: asyncio.Task[None] | None = None
         self._observer = make_observer(settings.observability, registry, replica, log_folder())
         self._frontend = Frontend(
             settings, HandleBackend(), versions, observer=self._observer, metrics=self._reporting.page
@@ -68,12 +70,16 @@ class Gateway:
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes a new routing table (`settings.RoutingSettings`); nothing restarts."""
         self._frontend.reconfigure(RoutingSettings.model_validate(user_config))
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._frontend.watch_readiness())
 
     def __serve_build_asgi_app__(self) -> Starlette:
         return self._frontend.app()
 
     def __del__(self) -> None:
         if (observer := getattr(self, "_observer", None)) is not None:
+            if self._watching is not None:
+                self._watching.cancel()
             observer.close()
             self._reporting.close()
 

@@ -20,7 +20,7 @@ from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY, RAY_SERVE_HA
 
 from serve_app import __version__
 from serve_app.engine.vllm_options import platform_version
-from serve_app.errors import ModelUnavailable
+from serve_app.errors import ModelUnavailable, NotFound
 from serve_app.observability.catalogue import BY_NAME
 from serve_app.observability.collector import Collector, Push, Reporter
 from serve_app.observability.exposition import gauge, render
@@ -157,10 +157,11 @@ class Reporting:
         """The whole application's page.
 
         Raises:
-            ModelUnavailable: it cannot be had now, or metrics are off.
+            ModelUnavailable: it cannot be had now.
+            NotFound: metrics are off.
         """
         if self._thread is None:
-            raise ModelUnavailable("metrics are switched off")
+            raise NotFound("metrics are switched off")
         try:
             if self._actor is None:
                 self._actor = await asyncio.to_thread(collector)

@@ -14,9 +14,9 @@ HEAD = f"""# Metrics
 
 Made by `scripts/metrics_page.py` from `serve_app/observability/catalogue.py`.
 
-`GET /metrics` on the gateway's port is one page, in Prometheus's text format, for the whole application: every replica of
-every deployment on every node, vLLM, Ray Serve, the proxies and the GPUs. One scrape job with one target is enough; it
-is made at most once a second, whoever asks and however often.
+`GET /metrics` on the gateway's port is one page, in Prometheus's text format, for the whole application: every replica
+of every deployment on every node, vLLM, Ray Serve, the proxies and the GPUs. One scrape job with one target is enough.
+The page is made at most once a second, whoever asks and however often.
 
 * Counters and histograms of ours are sums over replicas. They do not fall when a replica ends, is killed or replaced,
   nor when the gateway is redeployed. When the collector itself dies they begin at zero again, which `rate()` knows.
@@ -24,8 +24,8 @@ is made at most once a second, whoever asks and however often.
   vLLM's. They disappear with it: at once when it ends in order, 15 seconds after its last report when it was killed.
 * Durations are in seconds, sizes in bytes. `model` and `version` are those of the routing table; both are empty for
   requests that name none that exists. No label holds anything of a single request.
-* What Ray Serve itself counts has a label `NodeAddress`, what HAProxy counts a label `node`. Series of replicas that are
-  gone are left out of both Ray's and ours.
+* What Ray Serve itself counts has a label `NodeAddress`, what HAProxy counts a label `node`. Ray's series of replicas
+  that are gone are left out.
 """
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -38,6 +39,9 @@ from serve_app.routing import RoutingTable, Target
 from serve_app.settings import GatewaySettings, RoutingSettings
 
 logger = logging.getLogger("ray.serve")
+
+READINESS_EVERY_S = 5.0
+"""Seconds by which `poolserve_model_ready` is late at most."""
 
 
 class Backend(Protocol):
@@ -226,6 +230,15 @@ class Frontend:
         except PoolserveError as error:  # no page at all: a part of it would look as if counters had fallen
             return http.error_response(error, {})
         return Response(page, headers={"Content-Type": CONTENT_TYPE})
+
+    async def watch_readiness(self) -> None:
+        """Asks the canaries now and then for as long as it runs: nobody may be asking `/ready` of this replica."""
+        while True:
+            await asyncio.sleep(READINESS_EVERY_S)
+            try:
+                await self._readiness.refresh()
+            except Exception:
+                logger.exception("the canaries could not be asked")
 
     def _table_metrics(self) -> Sequence[Reading]:
         readings = []

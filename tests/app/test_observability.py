@@ -16,6 +16,7 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
+from serve_app import frontend, readiness
 from serve_app.api.routes import ROUTES
 from serve_app.errors import STATUS, ReplicaDied
 from serve_app.observability import lines
@@ -139,6 +140,20 @@ async def test_rejections_and_cancellations_are_counted(app: App) -> None:
 async def test_the_page_can_ask_for_a_key(app: App) -> None:
     assert (await app.client.get("/metrics")).status_code == 401
     assert (await app.client.get("/metrics", headers={"Authorization": "Bearer k"})).status_code == 200
+
+
+async def test_readiness_is_looked_after_without_anyone_asking(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "READINESS_EVERY_S", 0.01)
+    monkeypatch.setattr(readiness, "FRESH_S", 0.0)
+    watching = asyncio.create_task(app.frontend.watch_readiness())
+    for dead, expected in ((True, 0), (False, 1)):
+        app.engines["clf"].dead = dead
+        end = time.monotonic() + 10
+        while (await samples(app))[("poolserve_model_ready", "clf", "1")] != expected:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.02)
+        assert (await samples(app))[("poolserve_model_ready", "ce", "1")] == 1
+    watching.cancel()
 
 
 async def test_no_page_is_better_than_a_part_of_it(app: App) -> None:
