@@ -7,6 +7,7 @@ HTTP and gRPC put their handling of a request into `Observer.request`; what is k
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections import Counter
@@ -24,6 +25,8 @@ from serve_app.observability.registry import Reading, Registry
 from serve_app.observability.tracing import NO_SPAN, NO_TRACER, Tracer, make_tracer
 from serve_app.settings import GatewayObservabilitySettings
 from serve_app.vocabulary import Stage
+
+logger = logging.getLogger(__name__)
 
 
 class Observer:
@@ -80,7 +83,10 @@ class Observer:
             raise
         finally:
             NOTE.reset(token)
-            self._finish(note, time.perf_counter() - note.started)
+            try:
+                self._finish(note, time.perf_counter() - note.started)
+            except Exception:  # no answer is lost to what is written about it
+                logger.exception("a request could not be noted")
 
     @contextmanager
     def under_way(self, note: Note) -> Iterator[None]:

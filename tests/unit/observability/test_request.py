@@ -111,6 +111,17 @@ def test_counting_can_be_switched_off_and_the_logs_stay() -> None:
     assert len(access.records) == 1
 
 
+def test_no_answer_is_lost_to_what_is_written_about_it(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Lines):
+        def put(self, record: Callable[[], Any], size: int) -> bool:
+            raise RuntimeError("broken")
+
+    watching = Observer(Registry(), Broken())  # type: ignore[arg-type]
+    answer(watching)
+    assert "could not be noted" in caplog.text
+    assert values(watching.registry)["poolserve_documents_total,ce,1"] == 4
+
+
 def test_the_access_line_holds_counts_and_no_text() -> None:
     watching, access, _ = observer()
     answer(watching)
