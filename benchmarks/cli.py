@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks import environment, image_cli
+from benchmarks import environment, image_cli, observability_cli
 from benchmarks.backends import Backend, UsageError, dtype_name, parse_backend
 from benchmarks.interrupts import interruptible_once
 from benchmarks.launch import VllmOptions, poolserve_backend, vllm_backend
@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     _rerank_options(commands.add_parser("rerank", help="closed-loop load on rerank routes, in alternating rounds"))
     text_cli.add_commands(commands)
     image_cli.add_commands(commands)
+    observability_cli.add_commands(commands)
     make = commands.add_parser("make-model", help="write a reranker checkpoint with random weights")
     make.add_argument("--out", type=Path, required=True)
     make.add_argument("--shape", choices=SHAPES, default="0.6b")

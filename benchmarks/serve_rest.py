@@ -1,7 +1,7 @@
 """Ray Serve's REST interface for hosts whose Ray has no dashboard: ``python -m benchmarks.serve_rest PORT``.
 
-``GET`` and ``PUT /api/serve/applications/`` do what the dashboard's do, for the Ray cluster of this machine. The connection is
-made with the first request, so that it can be started before the cluster.
+``GET`` and ``PUT /api/serve/applications/`` do what the dashboard's do, for the Ray cluster of this machine. The
+connection is made with the first request, so that it can be started before the cluster.
 """
 
 from __future__ import annotations

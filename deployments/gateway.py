@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import ray
 from pydantic import ValidationError
 from ray import serve
+from ray.serve._private.logging_utils import get_serve_logs_dir
 from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 
 from deployments.handles import ask
+from deployments.metrics import Reporting
 from deployments.ray_headers import ignore_timeout_header
 from serve_app.engine.vllm_options import platform_version
 from serve_app.frontend import Frontend
 from serve_app.messages import Context, PipelineRequest, PipelineResult
+from serve_app.observability.request import make_observer
 from serve_app.routing import Target
 from serve_app.rpc.server import GrpcServer
 from serve_app.settings import GatewaySettings, RoutingSettings, complaints
@@ -55,8 +60,14 @@ class Gateway:
     def __init__(self, settings: GatewaySettings) -> None:
         ignore_timeout_header()
         versions = {"ray": ray.__version__, "vllm": platform_version()}
-        replica = serve.get_replica_context().replica_id.unique_id
-        self._frontend = Frontend(settings, HandleBackend(), versions, replica)
+        self._reporting = Reporting(settings.observability, "Gateway")
+        self._reporting.add_build()
+        registry, replica = self._reporting.registry, self._reporting.replica
+        self._watching: asyncio.Task[None] | None = None
+        self._observer = make_observer(settings.observability, registry, replica, log_folder())
+        self._frontend = Frontend(
+            settings, HandleBackend(), versions, replica, observer=self._observer, metrics=self._reporting.page
+        )
         self._grpc = GrpcServer(self._frontend, settings.grpc) if settings.grpc is not None else None
         self._listening = False
 
@@ -72,13 +83,12 @@ class Gateway:
             self._frontend.refuse(complaints(error))
             return
         self._frontend.reconfigure(routing)
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._frontend.watch_readiness())
         # Not before there is a table: this replica may share its port with one that serves.
         if self._grpc is not None and not self._listening:
             await self._grpc.start()
             self._listening = True
-
-    def __serve_build_asgi_app__(self) -> Starlette:
-        return self._frontend.app()
 
     def __serve_build_asgi_app__(self) -> Starlette:
         return self._frontend.app()
@@ -88,5 +98,14 @@ class Gateway:
         if (server := getattr(self, "_grpc", None)) is not None:
             await server.stop()
         if (frontend := getattr(self, "_frontend", None)) is not None:
+            if self._watching is not None:
+                self._watching.cancel()
             await frontend.close()
+            self._observer.close()
+            self._reporting.close()
         await super().__del__()  # type: ignore[misc]  # of the class that `serve.ingress` adds
+
+
+def log_folder() -> Path:
+    """Where Ray Serve logs."""
+    return Path(get_serve_logs_dir())

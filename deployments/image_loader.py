@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 
+from deployments.metrics import Reporting
 from serve_app.media.fetch import Fetcher
 from serve_app.media.loader import ImageLoader as Loader
 from serve_app.media.loader import LoaderStats
 from serve_app.messages import LoadedImages, LoadRequest
+from serve_app.observability.sources import loader_source
+from serve_app.observability.tracing import make_tracer
 from serve_app.settings import ImageLoaderSettings
+from serve_app.vocabulary import Stage
 
 
 class ImageLoader:
@@ -18,10 +23,20 @@ class ImageLoader:
     async def __init__(self, settings: ImageLoaderSettings) -> None:  # type: ignore[misc]  # Ray Serve awaits it
         threads = settings.replicas.threads
         self._loader = Loader(settings, Fetcher(settings), ThreadPoolExecutor(threads, "decode"))
+        self._reporting = Reporting(settings.observability, "ImageLoader")
+        self._reporting.registry.add_source(loader_source(self._loader.stats))
+        tracing = settings.observability.tracing
+        self._tracer = make_tracer(tracing, deployment="ImageLoader", replica=self._reporting.replica)
 
     async def load(self, request: LoadRequest) -> LoadedImages:
         """See `serve_app.media.loader.ImageLoader.load`."""
-        return await self._loader.load(request)
+        began = time.time()
+        loaded = await self._loader.load(request)
+        images = len(request.images)
+        self._tracer.past(Stage.FETCH.value, request.trace, began, loaded.fetch_ms, images=images)
+        decoding = began + loaded.fetch_ms / 1e3
+        self._tracer.past(Stage.DECODE.value, request.trace, decoding, loaded.decode_ms, images=images)
+        return loaded
 
     async def stats(self) -> LoaderStats:
         """Counters since the start, and work in flight; for tests and diagnosis."""
@@ -30,3 +45,5 @@ class ImageLoader:
     async def __del__(self) -> None:
         if (loader := getattr(self, "_loader", None)) is not None:
             await asyncio.shield(loader.close())
+            self._reporting.close()
+            self._tracer.close()

@@ -10,6 +10,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from deployments.handles import ask, ask_by_reference
+from deployments.metrics import Reporting
 from serve_app.errors import PoolserveError
 from serve_app.messages import (
     Context,
@@ -21,8 +22,11 @@ from serve_app.messages import (
     PipelineRequest,
     PipelineResult,
 )
+from serve_app.observability.sources import vector_cache_source
+from serve_app.observability.tracing import make_tracer
 from serve_app.pipeline import Pipeline, canary_request
 from serve_app.settings import ModelSettings
+from serve_app.vocabulary import Task
 
 IMAGE_LOADER = "ImageLoader"
 """Name of the deployment in the images' application."""
@@ -83,12 +87,23 @@ class IOProcessor:
         plugin = plugin_host(model)
         loader = HandleLoader(settings.images.loader) if model.checkpoint.images is not None else None
         executor = ThreadPoolExecutor(threads, "tokenize")
-        self._pipeline = Pipeline(model, HandleEngine(engine), executor, loader, plugin)
+        self._who = {"model": settings.name, "version": settings.version}
+        self._reporting = Reporting(settings.observability, "IOProcessor", **self._who)
+        replica = self._reporting.replica
+        self._tracer = make_tracer(
+            settings.observability.tracing, deployment="IOProcessor", replica=replica, **self._who
+        )
+        self._pipeline = Pipeline(model, HandleEngine(engine), executor, loader, plugin, self._tracer)
+        if self._pipeline.images is not None and settings.task is Task.EMBED:
+            self._reporting.registry.add_source(vector_cache_source(self._pipeline.images, **self._who))
 
     async def run(self, context: Context, request: PipelineRequest) -> PipelineResult | PoolserveError:
         """See `Pipeline.run`; our errors are returned, not raised (see handles.py)."""
         try:
-            return await self._pipeline.run(context, request)
+            if not context.trace:
+                return await self._pipeline.run(context, request)
+            with self._tracer.span("io_processor", context.trace, **self._who) as trace:
+                return await self._pipeline.run(replace(context, trace=trace), request)
         except PoolserveError as error:
             return error
 
@@ -98,3 +113,8 @@ class IOProcessor:
         model = self._pipeline.model
         result = await self.run(context, canary_request(model.settings.task, model.checkpoint.absa))
         return result if isinstance(result, PoolserveError) else None
+
+    def __del__(self) -> None:
+        if (reporting := getattr(self, "_reporting", None)) is not None:
+            reporting.close()
+            self._tracer.close()

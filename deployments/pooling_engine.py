@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from dataclasses import replace
 
+from deployments.metrics import Reporting
 from serve_app.checkpoint import read_checkpoint
 from serve_app.engine.fake_engine import FakeEngine
 from serve_app.engine.protocol import Engine, EngineLoad
 from serve_app.engine.vllm_engine import VllmEngine
 from serve_app.errors import EngineDead, PoolserveError
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
+from serve_app.observability.sources import EngineMetrics
+from serve_app.observability.tracing import make_tracer
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_metadata
 
@@ -47,11 +51,19 @@ class PoolingEngine:
         self._version = settings.version
         self._engine = make_engine(settings)
         await self._engine.start()
+        who = {"model": settings.name, "version": settings.version}
+        self._reporting = Reporting(settings.observability, "PoolingEngine", **who)
+        if settings.device == "cuda":
+            self._reporting.add_gpus()
+        replica = self._reporting.replica
+        tracer = make_tracer(settings.observability.tracing, deployment="PoolingEngine", replica=replica, **who)
+        self._metrics = EngineMetrics(self._reporting.registry, settings, self._engine, tracer)
 
     async def run(
         self, batch: EngineBatch, loaded: LoadedImages | None = None
     ) -> EngineOutput | MissingImages | PoolserveError:
         """See `Engine.run`; our errors are returned, not raised (see handles.py)."""
+        began = time.time()
         try:
             output = await self._engine.run(batch, loaded)
         except EngineDead as error:
@@ -59,6 +71,7 @@ class PoolingEngine:
             return error
         except PoolserveError as error:
             return error
+        self._metrics.ran(batch, output, began)
         return replace(output, version=self._version) if isinstance(output, EngineOutput) else output
 
     async def load(self) -> EngineLoad:
@@ -75,4 +88,7 @@ class PoolingEngine:
 
     async def __del__(self) -> None:
         if (engine := getattr(self, "_engine", None)) is not None:
+            if (reporting := getattr(self, "_reporting", None)) is not None:
+                reporting.close()
+                self._metrics.close()
             await asyncio.shield(engine.shutdown())

@@ -75,6 +75,9 @@ def _deployment(
         ray_actor_options=actor,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         request_router_config=ROUTER,
+        logging_config={
+            "enable_access_log": False
+        },  # a line per call of every stage; the gateway writes one per request
         max_surge_percent=100,  # a redeploy starts new replicas before it stops old ones
         **scale,
         **options,

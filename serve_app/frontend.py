@@ -4,11 +4,12 @@ ask `Frontend.serve`. What serves a request is behind `Backend`, so that tests r
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,11 +32,20 @@ from serve_app.errors import (
     ReplicaDied,
 )
 from serve_app.messages import Context, PipelineRequest, PipelineResult
+from serve_app.observability.collector import local_page
+from serve_app.observability.exposition import CONTENT_TYPE
+from serve_app.observability.note import noting
+from serve_app.observability.registry import Reading, Registry
+from serve_app.observability.request import Observer
+from serve_app.observability.sources import shadow_source
 from serve_app.readiness import Readiness
 from serve_app.routing import RoutingCounters, RoutingTable, Shadows, Target
 from serve_app.settings import GatewaySettings, RoutingSettings
 
 logger = logging.getLogger("ray.serve")
+
+READINESS_EVERY_S = 5.0
+"""Seconds by which `poolserve_model_ready` is late at most."""
 
 
 class Backend(Protocol):
@@ -75,6 +85,8 @@ class Frontend:
         backend: serves the targets.
         versions: names and versions of libraries, for `GET /version`.
         replica: name of this gateway replica, for whoever puts several replicas' counters together.
+        observer: watches the requests; None: one that counts only.
+        metrics: makes the page of `GET /metrics`; None: of this process alone.
     """
 
     def __init__(
@@ -83,6 +95,9 @@ class Frontend:
         backend: Backend,
         versions: Mapping[str, str] | None = None,
         replica: str = "local",
+        *,
+        observer: Observer | None = None,
+        metrics: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
         self.settings = settings
         self._backend = backend
@@ -97,6 +112,10 @@ class Frontend:
         self._in_flight: dict[str, int] = {}
         self.readiness = Readiness(backend.canary)
         self._spec = openapi(__version__)
+        self.observer = observer or Observer(Registry())
+        self.observer.registry.add_source(self._table_metrics)
+        self.observer.registry.add_source(shadow_source(self.counters.snapshot))
+        self._make_metrics = metrics or (lambda: local_page(self.observer.registry))
 
     def reconfigure(self, routing: RoutingSettings) -> None:
         """Takes a new routing table; requests under way keep their target."""
@@ -104,6 +123,7 @@ class Frontend:
         self._refused = None
         self._shadows.retain(self._table)
         self.readiness.watch(list(self._table))
+        self.observer.expect((target.model, target.version) for target in self._table)
 
     def refuse(self, complaint: str) -> None:
         """Keeps the table, since the new one is wrong; `GET /v1/models` says so.
@@ -129,6 +149,7 @@ class Frontend:
             "/health": self._health,
             "/ready": self._ready,
             "/version": self._version,
+            "/metrics": self._metrics,
             "/openapi.json": self._openapi,
             "/docs": self._docs,
         }
@@ -155,7 +176,13 @@ class Frontend:
                 ours = InternalError("the request failed; it was logged")
                 return self._error(ours, headers, answers_tei(route, body), started)
 
-        return endpoint
+        async def watched(request: Request) -> Response:
+            with self.observer.request(route.path, request.headers) as note:
+                response = await endpoint(request)
+                note.status = response.status_code
+                return response
+
+        return watched
 
     async def _read(self, request: Request) -> dict[str, Any]:
         self.keys.check(request.headers)
@@ -199,8 +226,12 @@ class Frontend:
         if not probe:
             self.counters.decided(decision)
         told |= {"X-Model-Version": decision.target.version, "X-Routing": decision.header(copied=False)}
-        context = Context(asked.request_id, asked.deadline, call.operation)
-        result = await self._run(decision.target, call, context, probe=probe)
+        note = noting()
+        target = decision.target
+        note.routed(asked.request_id, target.model, target.version, str(decision.how), call.documents, call.request)
+        context = Context(asked.request_id, asked.deadline, call.operation, note.trace)
+        result = await self._run(target, call, context, probe=probe)
+        note.answered(result)
         copied = self._shadows.offer(decision, context, call.request, result)
         told |= {"X-Model-Version": result.served.version, "X-Routing": decision.header(copied=copied)}
         if result.served.truncated:
@@ -222,17 +253,21 @@ class Frontend:
         if held and held + call.documents > limit:
             raise Overloaded(f"no room now: {held} documents in flight, {call.documents} more would pass {limit}")
         self._in_flight[target.application] = held + call.documents
+        note = noting()
         try:
-            try:
-                return await self._backend.run(target, context, call.request)
-            except (ReplicaDied, EngineDead) as error:
-                # Once only: a request that kills replicas must not walk through all of them.
-                logger.warning("request %s: %s; trying once more", context.request_id, error)
-                return await self._backend.run(target, context, call.request)
+            with self.observer.under_way(note):
+                try:
+                    return await self._backend.run(target, context, call.request)
+                except (ReplicaDied, EngineDead) as error:
+                    # Once only: a request that kills replicas must not walk through all of them.
+                    logger.warning("request %s: %s; trying once more", context.request_id, error)
+                    note.retried = error.code
+                    return await self._backend.run(target, context, call.request)
         finally:
             self._in_flight[target.application] -= call.documents
 
     def _error(self, error: PoolserveError, headers: dict[str, str], tei: bool, started: float) -> Response:
+        noting().failed(headers["X-Request-Id"], error)
         timing = {"Server-Timing": http.server_timing({}, (time.perf_counter() - started) * 1e3)}
         return http.error_response(error, {**headers, **timing}, tei=tei)
 
@@ -285,6 +320,35 @@ class Frontend:
 
     async def _version(self, request: Request) -> Response:
         return http.json_response(self._versions)
+
+    async def _metrics(self, request: Request) -> Response:
+        if self.settings.observability.metrics.require_key:
+            try:
+                self.keys.check(request.headers)
+            except PoolserveError as error:
+                return http.error_response(error, {})
+        try:
+            page = await self._make_metrics()
+        except PoolserveError as error:  # no page at all: a part of it would look as if counters had fallen
+            return http.error_response(error, {})
+        return Response(page, headers={"Content-Type": CONTENT_TYPE})
+
+    async def watch_readiness(self) -> None:
+        """Asks the canaries now and then for as long as it runs: nobody may be asking `/ready` of this replica."""
+        while True:
+            await asyncio.sleep(READINESS_EVERY_S)
+            try:
+                await self.readiness.refresh()
+            except Exception:
+                logger.exception("the canaries could not be asked")
+
+    def _table_metrics(self) -> Sequence[Reading]:
+        readings = []
+        for target in list(self._table):
+            labels = (target.model, target.version)
+            readings.append(Reading("poolserve_model_ready", float(self.readiness.known_ready(target)), labels))
+            readings.append(Reading("poolserve_model_weight", target.weight, labels))
+        return readings
 
     async def _openapi(self, request: Request) -> Response:
         return http.json_response(self._spec)

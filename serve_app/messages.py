@@ -31,11 +31,13 @@ class Context:
         request_id: the caller's `X-Request-Id`, or one made by the gateway.
         deadline: wall-clock time (`time.time()`, seconds) at which the answer is worth nothing any more.
         operation: the route's operation, for error texts and logs.
+        trace: W3C `traceparent` of the span that the stage belongs to; "": the request is not traced.
     """
 
     request_id: str
     deadline: float
     operation: str = ""
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,12 +343,14 @@ class LoadRequest:
         fields: the caller's name of each, for error messages (`documents[3].image`).
         spec: how the model wants its pixels.
         deadline: wall-clock seconds after which the work is dropped.
+        trace: see `Context`.
     """
 
     images: Sequence[ImageRef]
     fields: Sequence[str]
     spec: PixelSpec
     deadline: float
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +421,7 @@ class EngineBatch:
             has 1, the logits of the whole text, filled up with zeros to the width of the tokens'.
         params: all fields of vLLM's `PoolingParams`, as a plugin set them; None: the engine's own for `task`. The
             values then come in `EngineOutput.shapes`.
+        trace: see `Context`.
     """
 
     request_id: str
@@ -430,6 +435,7 @@ class EngineBatch:
     values_per_token: bool = False
     rows_before: int = 0
     params: Mapping[str, Any] | None = None
+    trace: str = ""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -37,6 +37,7 @@ from serve_app.messages import (
     ScoreResult,
     Served,
 )
+from serve_app.observability.tracing import NO_TRACER, Tracer
 from serve_app.plugin_host.host import PluginHost
 from serve_app.plugin_host.native import as_json, read_data
 from serve_app.tasks.absa import build_input as absa_input
@@ -82,6 +83,7 @@ class Pipeline:
         executor: where tokenizing runs; the event loop must stay free.
         loader: loads images; None for a model that reads text only.
         plugin: answers `DataRequest`; None: our own task does, if it can.
+        tracer: makes the stages' spans.
     """
 
     def __init__(
@@ -91,11 +93,13 @@ class Pipeline:
         executor: Executor,
         loader: LoaderClient | None = None,
         plugin: PluginHost | None = None,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self.model = model
         self.plugin = plugin
         self._engine = engine
         self._executor = executor
+        self._tracer = tracer
         self.images: ImageStage | None = None
         if (facts := model.checkpoint.images) is not None and loader is not None:
             keeps_vectors = model.settings.task is Task.EMBED
@@ -114,12 +118,12 @@ class Pipeline:
         timings: dict[str, float] = {}
         items = image_items(request)
         images = await self._resolve(items, context, timings) if items else None
-        built = await self._build(request, images, timings)
+        built = await self._build(request, context, images, timings)
         output = await self._ask(context, built, images, timings)
         if isinstance(output, MissingImages):
             # What the engine was thought to hold it has dropped, or another replica was asked: send everything.
             images = await self._resolve(items, context, timings, send_all=True)
-            built = await self._build(request, images, timings)
+            built = await self._build(request, context, images, timings)
             output = await self._ask(context, built, images, timings)
             if isinstance(output, MissingImages):
                 raise InternalError("the engine did not take the images")
@@ -132,7 +136,7 @@ class Pipeline:
             )
         else:
             result = result_of(self.model, request, built, output, images, timings)
-        timings[Stage.POST] = (time.perf_counter() - started) * 1e3
+        self._post_ends(context, timings, started)
         return result
 
     async def _run_task(self, context: Context, request: DataRequest) -> DataResult:
@@ -147,12 +151,14 @@ class Pipeline:
         assert self.plugin is not None
         started = time.perf_counter()
         call = await self.plugin.prepare(context, request)
-        timings: dict[str, float] = {Stage.TOKENIZE: (time.perf_counter() - started) * 1e3}
+        elapsed = (time.perf_counter() - started) * 1e3
+        timings: dict[str, float] = {Stage.TOKENIZE: elapsed}
+        self._tracer.past(Stage.TOKENIZE.value, context.trace, time.time() - elapsed / 1e3, elapsed)
         output = await self._ask(context, call.built, None, timings)
         assert isinstance(output, EngineOutput)  # there are no images
         started = time.perf_counter()
         answer = await self.plugin.finish(context, call, output)
-        timings[Stage.POST] = (time.perf_counter() - started) * 1e3
+        self._post_ends(context, timings, started)
         return DataResult(answer, _served(self.model, call.built, timings))
 
     async def _resolve(
@@ -161,20 +167,25 @@ class Pipeline:
         if self.images is None:
             refuse_images(self.model.settings.name, items)
             raise InternalError("this model takes images, and has no loader for them")
-        images = await self.images.resolve(items, context.deadline, send_all=send_all)
+        images = await self.images.resolve(items, context.deadline, send_all=send_all, trace=context.trace)
         if images.loaded is not None:
             timings[Stage.FETCH] = timings.get(Stage.FETCH, 0.0) + images.loaded.fetch_ms
             timings[Stage.DECODE] = timings.get(Stage.DECODE, 0.0) + images.loaded.decode_ms
         return images
 
+    def _post_ends(self, context: Context, timings: dict[str, float], started: float) -> None:
+        timings[Stage.POST] = elapsed = (time.perf_counter() - started) * 1e3
+        self._tracer.past(Stage.POST.value, context.trace, time.time() - elapsed / 1e3, elapsed)
+
     async def _build(
-        self, request: PipelineRequest, images: RequestImages | None, timings: dict[str, float]
+        self, request: PipelineRequest, context: Context, images: RequestImages | None, timings: dict[str, float]
     ) -> ModelInput:
         started = time.perf_counter()
         if images is not None:
             document_errors(request, images)  # nothing is left to rank: say so before the engine is asked
         loop = asyncio.get_running_loop()
-        built = await loop.run_in_executor(self._executor, build_input, self.model, request, images)
+        with self._tracer.span(Stage.TOKENIZE.value, context.trace):
+            built = await loop.run_in_executor(self._executor, build_input, self.model, request, images)
         timings[Stage.TOKENIZE] = timings.get(Stage.TOKENIZE, 0.0) + (time.perf_counter() - started) * 1e3
         return built
 
@@ -297,6 +308,7 @@ def _batch(context: Context, built: ModelInput) -> EngineBatch:
         values_per_token=built.task in pooling_input.PER_TOKEN and built.params is None,
         rows_before=built.rows_before,
         params=built.params,
+        trace=context.trace,
     )
 
 

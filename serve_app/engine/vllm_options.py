@@ -49,6 +49,7 @@ def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str,
     options: dict[str, Any] = {
         "model": engine_source(settings.source),
         "runner": "pooling",
+        "served_model_name": settings.name,  # the label of vLLM's metrics, else the checkpoint's path
         "dtype": settings.dtype.value,
         "max_model_len": settings.max_model_len,
         "max_num_seqs": settings.max_num_seqs,

@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection
 from serve_app import http
 from serve_app.api.base import Meta
 from serve_app.api.proto import poolserve_pb2 as pb
-from serve_app.errors import InternalError, PoolserveError
+from serve_app.errors import InternalError, PoolserveError, status_of
 from serve_app.frontend import Frontend
 from serve_app.rpc import answers, status
 from serve_app.rpc.health import Health
@@ -53,7 +53,9 @@ class GrpcServer:
         """
         settings = self._settings
         server = grpc.aio.server(options=_options(settings, int(self._frontend.settings.max_body_mib * 2**20)))
-        handlers = {name: _unary(self._endpoint(rpc)) for name, rpc in RPCS.items()} | {"Models": _unary(self._models)}
+        handlers = {name: _unary(self._endpoint(name, rpc)) for name, rpc in RPCS.items()} | {
+            "Models": _unary(self._models)
+        }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (SERVICE.full_name, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
@@ -76,12 +78,17 @@ class GrpcServer:
 
     # --- one RPC -----------------------------------------------------------------------------------------------------
 
-    def _endpoint(self, rpc: Rpc) -> Handler:
+    def _endpoint(self, name: str, rpc: Rpc) -> Handler:
         async def endpoint(content: bytes, context: grpc.aio.ServicerContext) -> Message:
             started = time.perf_counter()
             headers = _headers(context)
             told = {"X-Request-Id": http.request_id(headers)}
-            outcome = await self._outcome(rpc, content, context, headers, told)
+            with self._frontend.observer.request(f"/{SERVICE.full_name}/{name}", headers) as note:
+                outcome = await self._outcome(rpc, content, context, headers, told)
+                note.status = 200
+                if isinstance(outcome, PoolserveError):
+                    note.status = status_of(outcome).http
+                    note.failed(told["X-Request-Id"], outcome)
             timings = {} if isinstance(outcome, PoolserveError) else outcome.timings
             total_ms = (time.perf_counter() - started) * 1e3
             told["Server-Timing"] = http.server_timing(timings, total_ms)

@@ -129,15 +129,18 @@ class ImageStage:
         self._keeps_vectors = keeps_vectors
         self._hashes: TTLCache[str, str] = TTLCache(URLS, max(settings.url_ttl_s, 1e-9))
         self._vectors: LRUCache[str, FloatArray] = LRUCache(settings.vector_cache)
-        self.vector_hits = 0
+        self.vector_hits = self.vector_misses = 0
 
-    async def resolve(self, items: Sequence[Item], deadline: float, *, send_all: bool = False) -> RequestImages:
+    async def resolve(
+        self, items: Sequence[Item], deadline: float, *, send_all: bool = False, trace: str = ""
+    ) -> RequestImages:
         """Keys, known vectors and pixels.
 
         Args:
             items: the request's images.
             deadline: wall-clock seconds.
             send_all: load every image, known or not: the engine does not hold what it was thought to.
+            trace: see `Context`.
         """
         result = RequestImages()
         unknown = []
@@ -148,12 +151,13 @@ class ImageStage:
             if content is None or send_all or not self._is_held(result.keys[item.index]):
                 unknown.append(item)
         if unknown:
-            await self._load(unknown, deadline, result)
+            await self._load(unknown, deadline, result, trace)
         if self._keeps_vectors:
             for key in result.keys.values():
                 if (vector := self._vectors.get(key)) is not None:
                     result.vectors[key] = vector
             self.vector_hits += len(result.vectors)
+            self.vector_misses += len(set(result.keys.values())) - len(result.vectors)
         return result
 
     def remember(self, vectors: Mapping[str, FloatArray]) -> None:
@@ -188,9 +192,9 @@ class ImageStage:
     def _key(self, content: str) -> str:
         return f"{self._facts.key}-{content}"
 
-    async def _load(self, items: Sequence[Item], deadline: float, result: RequestImages) -> None:
+    async def _load(self, items: Sequence[Item], deadline: float, result: RequestImages, trace: str) -> None:
         request = LoadRequest(
-            [item.image for item in items], [item.field for item in items], self._facts.spec, deadline
+            [item.image for item in items], [item.field for item in items], self._facts.spec, deadline, trace
         )
         loaded = await self._loader.load(request)
         result.loaded = loaded

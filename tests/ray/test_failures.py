@@ -11,8 +11,10 @@ import httpx
 import psutil
 import pytest
 
+from serve_app.observability.collector import GONE_AFTER_S
 from tests.cluster import Server, default_config, running
 from tests.ray.test_grpc import assert_grpc_equals_http
+from tests.ray.test_metrics import fallen, page, samples, total
 
 BODY = {"model": "intent-mini", "input": ["where is my parcel"]}
 
@@ -27,6 +29,8 @@ def test_a_killed_engine_is_not_ready_and_is_replaced(server: Server) -> None:
     if server.process is None:
         pytest.skip("the server was started by hand")
     assert server.post("/v1/classify", BODY).status_code == 200
+    time.sleep(2.5)  # the replicas' reports: one a second
+    before = page(server)
     (core,) = _engine_cores(server, "intent-mini-1")
     os.kill(core.pid, signal.SIGKILL)
     time.sleep(1.5)
@@ -45,6 +49,32 @@ def test_a_killed_engine_is_not_ready_and_is_replaced(server: Server) -> None:
         time.sleep(1)
     assert server.post("/v1/classify", BODY).status_code == 200
     assert len(_engine_cores(server, "intent-mini-1")) == 1
+    _replaced_in_the_metrics(server, before)
+
+
+def _replaced_in_the_metrics(server: Server, before: str) -> None:
+    """Sums have not fallen; the dead engine's series are gone and the new one's are there."""
+    who = {"deployment": "PoolingEngine", "model": "intent-mini"}
+    dead = _replicas(before, who)
+    assert len(dead) == 1
+    end = time.monotonic() + GONE_AFTER_S + 15
+    while True:
+        after = page(server)
+        living = _replicas(after, who)
+        if (len(living) == 1 and not living & dead) or time.monotonic() > end:
+            break
+        time.sleep(1)
+    assert len(living) == 1
+    assert not living & dead
+    assert not [line for line in after.splitlines() if f'replica="{next(iter(dead))}"' in line]
+    assert not fallen(before, after)
+    assert total(after, "poolserve_engine_batch_documents_count", model="intent-mini") > 0
+    assert total(after, "vllm:num_requests_running", model="intent-mini", replica=next(iter(living))) == 0
+
+
+def _replicas(text: str, who: dict[str, str]) -> set[str]:
+    found = [dict(labels) for name, labels in samples(text) if name == "poolserve_replica_up"]
+    return {labels["replica"] for labels in found if who.items() <= labels.items()}
 
 
 def test_the_default_proxy_serves_the_same(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ def test_the_settings_page_is_made_from_the_settings() -> None:
     subprocess.run([sys.executable, "scripts/settings_page.py", "--check"], cwd=ROOT, check=True)
 
 
+def test_the_metrics_page_is_made_from_the_catalogue() -> None:
+    subprocess.run([sys.executable, "scripts/metrics_page.py", "--check"], cwd=ROOT, check=True)
+
+
 @pytest.mark.parametrize(
     "page",
     [
