@@ -21,6 +21,7 @@ from benchmarks.models import SHAPES, make_model
 from benchmarks.options import Options, requests_per_turn
 from benchmarks.processes import ServerFailed
 from benchmarks.rerank import Run
+from benchmarks.scaling import commands as scaling_commands
 from benchmarks.scoring import ParityRequestFailed
 
 
@@ -30,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True)
     _rerank_options(commands.add_parser("rerank", help="closed-loop load on rerank routes, in alternating rounds"))
     image_cli.add_commands(commands)
+    scaling_commands.add_commands(commands)
     make = commands.add_parser("make-model", help="write a reranker checkpoint with random weights")
     make.add_argument("--out", type=Path, required=True)
     make.add_argument("--shape", choices=SHAPES, default="0.6b")

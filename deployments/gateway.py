@@ -16,6 +16,7 @@ from serve_app.frontend import Frontend
 from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.routing import Target
 from serve_app.settings import GatewaySettings, RoutingSettings
+from serve_app.vocabulary import Measure
 
 IO_PROCESSOR = "IOProcessor"
 """Name of the deployment that every model's application has."""
@@ -58,6 +59,10 @@ class Gateway:
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes a new routing table (`settings.RoutingSettings`); nothing restarts."""
         self._frontend.reconfigure(RoutingSettings.model_validate(user_config))
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Called by Ray Serve when the gateway's replicas follow its work."""
+        return {str(Measure.DOCUMENTS): float(self._frontend.documents_in_flight)}
 
     def __serve_build_asgi_app__(self) -> Starlette:
         return self._frontend.app()

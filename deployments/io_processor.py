@@ -23,6 +23,7 @@ from serve_app.messages import (
 )
 from serve_app.pipeline import Pipeline, canary_request
 from serve_app.settings import ModelSettings
+from serve_app.splitting import SplittingEngine
 
 IMAGE_LOADER = "ImageLoader"
 """Name of the deployment in the images' application."""
@@ -83,7 +84,8 @@ class IOProcessor:
         plugin = plugin_host(model)
         loader = HandleLoader(settings.images.loader) if model.checkpoint.images is not None else None
         executor = ThreadPoolExecutor(threads, "tokenize")
-        self._pipeline = Pipeline(model, HandleEngine(engine), executor, loader, plugin)
+        engines = SplittingEngine(HandleEngine(engine), settings.pooling_engine)
+        self._pipeline = Pipeline(model, engines, executor, loader, plugin)
 
     async def run(self, context: Context, request: PipelineRequest) -> PipelineResult | PoolserveError:
         """See `Pipeline.run`; our errors are returned, not raised (see handles.py)."""
@@ -91,6 +93,10 @@ class IOProcessor:
             return await self._pipeline.run(context, request)
         except PoolserveError as error:
             return error
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Called by Ray Serve when the replicas follow their work: documents that wait for tokenizing or are in it."""
+        return self._pipeline.meter.figures()
 
     async def canary(self, deadline: float) -> PoolserveError | None:
         """One small request through this model's whole path."""

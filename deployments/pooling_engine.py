@@ -11,8 +11,10 @@ from serve_app.engine.protocol import Engine, EngineLoad
 from serve_app.engine.vllm_engine import VllmEngine
 from serve_app.errors import PoolserveError
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
+from serve_app.scaling.meter import Meter
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_metadata
+from serve_app.vocabulary import Measure
 
 logger = logging.getLogger("ray.serve")
 
@@ -30,6 +32,7 @@ class PoolingEngine:
 
     async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]  # Ray Serve awaits it
         self._engine = make_engine(settings)
+        self._meter = Meter(Measure.TOKENS, Measure.DOCUMENTS)
         await self._engine.start()
 
     async def run(
@@ -37,9 +40,18 @@ class PoolingEngine:
     ) -> EngineOutput | MissingImages | PoolserveError:
         """See `Engine.run`; our errors are returned, not raised (see handles.py)."""
         try:
-            return await self._engine.run(batch, loaded)
+            with self._meter.work({Measure.TOKENS: int(batch.offsets[-1]), Measure.DOCUMENTS: len(batch)}):
+                return await self._engine.run(batch, loaded)
         except PoolserveError as error:
             return error
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Called by Ray Serve when the replicas follow their work: tokens and sequences in the engine."""
+        return self._meter.figures()
+
+    async def work_done(self) -> dict[Measure, int]:
+        """Tokens and sequences since the start; for tests and diagnosis."""
+        return dict(self._meter.done)
 
     async def load(self) -> EngineLoad:
         """Work in the engine now; for tests and diagnosis."""

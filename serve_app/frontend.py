@@ -72,6 +72,11 @@ class Frontend:
         self._table = RoutingTable(routing)
         self._readiness.watch(list(self._table))
 
+    @property
+    def documents_in_flight(self) -> int:
+        """Documents under way, all models together."""
+        return sum(self._in_flight.values())
+
     def app(self) -> Starlette:
         """The ASGI application."""
         routes = [HttpRoute(route.path, self._endpoint(route), methods=["POST"]) for route in ROUTES]

@@ -417,6 +417,7 @@ class EngineBatch:
             has 1, the logits of the whole text, filled up with zeros to the width of the tokens'.
         params: all fields of vLLM's `PoolingParams`, as a plugin set them; None: the engine's own for `task`. The
             values then come in `EngineOutput.shapes`.
+        lane: parts of one split request have consecutive ones and go to different replicas; None: it is whole.
     """
 
     request_id: str
@@ -430,6 +431,7 @@ class EngineBatch:
     values_per_token: bool = False
     rows_before: int = 0
     params: Mapping[str, Any] | None = None
+    lane: int | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

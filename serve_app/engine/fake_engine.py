@@ -22,7 +22,8 @@ class FakeEngine:
     """Value of a sequence: a hash of its token ids and its images' mean colours, spread over `width` columns. Value of
     a token, where tokens have values: a hash of its id alone.
 
-    Takes `delay_s` per batch. Holds every image that it was sent, in `held`, until a test takes it out.
+    Takes `delay_s` per batch, and the time that its tokens need at the settings' `fake_tokens_per_s`, one batch after
+    the other. Holds every image that it was sent, in `held`, until a test takes it out.
 
     Args:
         settings: the model's settings; admission applies as in the real engine.
@@ -34,6 +35,8 @@ class FakeEngine:
         self._admission = Admission(settings.admission)
         self._width = width
         self.delay_s = delay_s
+        self._tokens_per_s = settings.engine.fake_tokens_per_s
+        self._reader = asyncio.Lock()
         self.dead = False
         self.cancelled = 0
         self.images_encoded = 0
@@ -57,6 +60,8 @@ class FakeEngine:
                 await asyncio.sleep(max(0.0, min(self.delay_s, remaining)))
                 if self.delay_s > remaining:
                     raise DeadlineExceeded("the deadline passed in the engine")
+                if self._tokens_per_s is not None:
+                    await self._read(int(batch.offsets[-1]) / self._tokens_per_s, batch.deadline)
             except (asyncio.CancelledError, DeadlineExceeded):
                 self.cancelled += 1
                 raise
@@ -77,6 +82,13 @@ class FakeEngine:
         else:
             values = self._image_values(batch, batch.images, sequences, width)
         return EngineOutput(values, 0.0, (time.perf_counter() - started) * 1e3, shapes)
+
+    async def _read(self, seconds: float, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.time())), self._reader:
+                await asyncio.sleep(seconds)
+        except TimeoutError:
+            raise DeadlineExceeded("the deadline passed in the engine") from None
 
     def _take(self, images: EngineImages, loaded: LoadedImages | None) -> list[str]:
         """Encodes what was sent; the keys of what is neither sent nor held."""
