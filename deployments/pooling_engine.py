@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from ray import serve
+
 from serve_app.checkpoint import read_checkpoint
 from serve_app.engine.fake_engine import FakeEngine
 from serve_app.engine.protocol import Engine, EngineLoad
@@ -49,9 +51,9 @@ class PoolingEngine:
         """Called by Ray Serve when the replicas follow their work: tokens and sequences in the engine."""
         return self._meter.figures()
 
-    async def work_done(self) -> dict[Measure, int]:
-        """Tokens and sequences since the start; for tests and diagnosis."""
-        return dict(self._meter.done)
+    async def work_done(self) -> tuple[str, dict[Measure, int]]:
+        """This replica's id, and its tokens and sequences since the start; for tests and diagnosis."""
+        return serve.get_replica_context().replica_id.unique_id, dict(self._meter.done)
 
     async def load(self) -> EngineLoad:
         """Work in the engine now; for tests and diagnosis."""

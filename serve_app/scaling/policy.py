@@ -154,8 +154,9 @@ def _wanted(limits: Limits, memory: Memory, reading: Reading, measure: str, load
             wanted = min(wanted, 2 * current) if settled else current
         return max(current, wanted)
     needs = [memory.in_flight[name] / target * (1 + limits.tolerance) for name, target in limits.targets.items()]
+    # The recent ones too: after a trough what is usual is too little for a while, as long as the delay counts on.
     needs += [
-        memory.arrived_per_s[name] / (limits.utilization * each)
+        max(memory.arrived_per_s[name], memory.recent_per_s[name]) / (limits.utilization * each)
         for name in limits.targets
         if (each := memory.capacity(name))
     ]
