@@ -33,7 +33,8 @@ class FakeEngine:
 
     def __init__(self, settings: ModelSettings, width: int = 1, delay_s: float = 0.0) -> None:
         self._admission = Admission(settings.admission)
-        self._width = width
+        self.settings = settings
+        self.width = width
         self.delay_s = delay_s
         self._tokens_per_s = settings.engine.fake_tokens_per_s
         self._reader = asyncio.Lock()
@@ -67,7 +68,7 @@ class FakeEngine:
                 raise
             finally:
                 self._running -= len(batch)
-        width = max(8, self._width) if batch.task in _VECTORS else self._width
+        width = max(8, self.width) if batch.task in _VECTORS else self.width
         sequences = np.split(batch.token_ids, batch.offsets[1:-1])
         shapes = None
         if batch.params is not None:

@@ -149,7 +149,9 @@ def _wanted(limits: Limits, memory: Memory, reading: Reading, measure: str, load
             if rate <= current * capacity * (1 + limits.utilization) / 2:
                 return current
             wanted = min(wanted, math.ceil(rate / (limits.utilization * capacity)))
-        if not memory.learnt:  # twice as many at a time, and the next step when these have shown what they do
+        if not (
+            capacity and memory.learnt
+        ):  # twice as many at a time, and the next step when these have shown what they do
             settled = reading.running >= current and reading.now - memory.running_since >= limits.settle_s
             wanted = min(wanted, 2 * current) if settled else current
         return max(current, wanted)
@@ -165,7 +167,7 @@ def _wanted(limits: Limits, memory: Memory, reading: Reading, measure: str, load
 
 def _learn(limits: Limits, memory: Memory, reading: Reading, load: float) -> Memory:
     """Follows what is usual, and measures what a busy replica does per second."""
-    passed, settle_s = reading.now - memory.last, max(limits.settle_s, 1e-3)
+    passed, settle_s = max(0.0, reading.now - memory.last), max(limits.settle_s, 1e-3)  # clocks are set back, too
     recent, usual = (-math.expm1(-passed / (times * settle_s)) for times in (RECENT, USUAL))
     changed = reading.running != memory.running
     memory = replace(
@@ -224,7 +226,7 @@ class WorkPolicy:
             return {name: float(sum(metrics.get(name + suffix, {}).values())) for name in limits.targets}
 
         reading = Reading(
-            now=context.current_time or time.time(),
+            now=time.time() if context.current_time is None else context.current_time,
             running=context.current_num_replicas,
             current=context.target_num_replicas,
             in_flight=total(),

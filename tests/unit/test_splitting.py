@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from serve_app.engine.fake_engine import FakeEngine
@@ -64,6 +65,7 @@ async def whole_and_in_parts(
     return await FakeEngine(settings(), width).run(batch, loaded), merge(outputs)  # type: ignore[return-value, arg-type]
 
 
+@examples(deadline=None, max_examples=60)
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=30),
     count=st.integers(1, 9),
@@ -89,6 +91,7 @@ def test_texts_in_any_parts(lengths: list[int], count: int, kind: str) -> None:
     assert [part.lane for part in parts] == list(range(first, first + len(parts)))
 
 
+@examples(deadline=None, max_examples=60)
 @given(
     groups=st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=12), min_size=1, max_size=8),
     count=st.integers(1, 9),

@@ -167,6 +167,12 @@ def test_what_a_replica_does_is_learnt_under_load() -> None:
     assert deployment.memory.capacity("tokens") == pytest.approx(SPEED, rel=0.05)
 
 
+def test_a_clock_that_is_set_back_is_no_error() -> None:
+    busy = Reading(1e9, 1, 1, {"tokens": 5_000.0}, {"tokens": 500.0}, {"tokens": 500.0}, 1.0)
+    _, memory = decide(LIMITS, Memory(), busy)
+    assert decide(LIMITS, memory, replace(busy, now=5.0))[0] == 1
+
+
 def test_windows_stay_small() -> None:
     deployment = Deployment().run(2_000, lambda now: 100.0 + 40 * (now % 97))
     assert len(deployment.memory.highs) <= LIMITS.max_replicas
