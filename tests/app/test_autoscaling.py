@@ -69,7 +69,7 @@ def test_ray_scales_by_what_replicas_report() -> None:
     policy = _apply_autoscaling_config(_resolve_policy_callable(config.policy))
     state: dict[str, Any] = {}
     current, seen = 2, []
-    for tick in range(200):
+    for tick in range(600):
         images = 150.0 if tick < 60 else 0.0
         figures = {"images": [images] * current, "busy": [1.0] * current, "pixels": [0.0] * current}
         replicas = {"current_num_replicas": current, "target_num_replicas": current, "policy_state": state}
