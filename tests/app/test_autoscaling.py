@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 from ray.serve._private.autoscaling_state import _resolve_policy_callable
+from ray.serve._private.config import DeploymentConfig
 from ray.serve.autoscaling_policy import _apply_autoscaling_config
 from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
+from deployments.parts_router import PartsRouter
+from serve_app import app as applications
 from serve_app.scaling.policy import WorkPolicy
 from serve_app.scaling.ray_config import IMAGE_LOADER, autoscaling_config, engine_targets
 from serve_app.settings import AutoscalingSettings, ModelSettings
@@ -134,3 +137,18 @@ async def test_every_task_counts_its_inputs(app: App, name: str) -> None:
     before = meter.done[Measure.DOCUMENTS]
     assert (await app.post(path, {"model": name, field: ["a", "b", "c"]})).status_code == 200
     assert meter.done[Measure.DOCUMENTS] - before == (6 if name == "absa" else 3)  # absa: before and after the engine
+
+
+def test_the_applications_carry_the_policy_and_the_router() -> None:
+    scaled = {"autoscaling": {"max_replicas": 3}}
+    settings = ModelSettings.model_validate(MODEL | {"io_processor": scaled, "pooling_engine": scaled})
+    processor = applications.model(settings)._bound_deployment
+    engine = processor.init_args[1]._bound_deployment
+    for deployment, targets in ((processor, {"documents": 100.0}), (engine, {"tokens": 8_192.0})):
+        sent = DeploymentConfig.from_proto_bytes(deployment._deployment_config.to_proto_bytes())
+        assert sent.autoscaling_config is not None
+        assert (sent.autoscaling_config.min_replicas, sent.autoscaling_config.max_replicas) == (1, 3)
+        assert sent.autoscaling_config.policy.policy_kwargs["targets"] == targets
+        assert sent.autoscaling_config.policy.get_policy().__name__ == "WorkPolicy"
+        assert hasattr(deployment.func_or_class, "record_autoscaling_stats")
+    assert sent.request_router_config.get_request_router_class() is PartsRouter
