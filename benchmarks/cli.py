@@ -21,6 +21,7 @@ from benchmarks.models import SHAPES, make_model
 from benchmarks.options import Options, requests_per_turn
 from benchmarks.processes import ServerFailed
 from benchmarks.rerank import Run
+from benchmarks.scaling import commands as scaling_commands
 from benchmarks.scoring import ParityRequestFailed
 from benchmarks.text import cli as text_cli
 
@@ -33,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     text_cli.add_commands(commands)
     image_cli.add_commands(commands)
     observability_cli.add_commands(commands)
+    scaling_commands.add_commands(commands)
     make = commands.add_parser("make-model", help="write a reranker checkpoint with random weights")
     make.add_argument("--out", type=Path, required=True)
     make.add_argument("--shape", choices=SHAPES, default="0.6b")

@@ -23,6 +23,7 @@ from serve_app.observability.request import make_observer
 from serve_app.routing import Target
 from serve_app.rpc.server import GrpcServer
 from serve_app.settings import GatewaySettings, RoutingSettings, complaints
+from serve_app.vocabulary import Measure
 
 IO_PROCESSOR = "IOProcessor"
 """Name of the deployment that every model's application has."""
@@ -89,6 +90,10 @@ class Gateway:
         if self._grpc is not None and not self._listening:
             await self._grpc.start()
             self._listening = True
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Called by Ray Serve when the gateway's replicas follow its work."""
+        return {str(Measure.DOCUMENTS): float(self._frontend.documents_in_flight)}
 
     def __serve_build_asgi_app__(self) -> Starlette:
         return self._frontend.app()

@@ -26,6 +26,7 @@ from serve_app.observability.sources import vector_cache_source
 from serve_app.observability.tracing import make_tracer
 from serve_app.pipeline import Pipeline, canary_request
 from serve_app.settings import ModelSettings
+from serve_app.splitting import SplittingEngine
 from serve_app.vocabulary import Task
 
 IMAGE_LOADER = "ImageLoader"
@@ -93,7 +94,8 @@ class IOProcessor:
         self._tracer = make_tracer(
             settings.observability.tracing, deployment="IOProcessor", replica=replica, **self._who
         )
-        self._pipeline = Pipeline(model, HandleEngine(engine), executor, loader, plugin, self._tracer)
+        engines = SplittingEngine(HandleEngine(engine), settings.pooling_engine)
+        self._pipeline = Pipeline(model, engines, executor, loader, plugin, self._tracer)
         if self._pipeline.images is not None and settings.task is Task.EMBED:
             self._reporting.registry.add_source(vector_cache_source(self._pipeline.images, **self._who))
 
@@ -106,6 +108,10 @@ class IOProcessor:
                 return await self._pipeline.run(replace(context, trace=trace), request)
         except PoolserveError as error:
             return error
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Called by Ray Serve when the replicas follow their work: documents that wait for tokenizing or are in it."""
+        return self._pipeline.meter.figures()
 
     async def canary(self, deadline: float) -> PoolserveError | None:
         """One small request through this model's whole path."""

@@ -8,6 +8,8 @@ import os
 import time
 from dataclasses import replace
 
+from ray import serve
+
 from deployments.metrics import Reporting
 from serve_app.checkpoint import read_checkpoint
 from serve_app.engine.fake_engine import FakeEngine
@@ -17,8 +19,10 @@ from serve_app.errors import EngineDead, PoolserveError
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
 from serve_app.observability.sources import EngineMetrics
 from serve_app.observability.tracing import make_tracer
+from serve_app.scaling.meter import Meter
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_metadata
+from serve_app.vocabulary import Measure
 
 logger = logging.getLogger("ray.serve")
 
@@ -50,6 +54,7 @@ class PoolingEngine:
     async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]  # Ray Serve awaits it
         self._version = settings.version
         self._engine = make_engine(settings)
+        self._meter = Meter(Measure.TOKENS, Measure.DOCUMENTS)
         await self._engine.start()
         who = {"model": settings.name, "version": settings.version}
         self._reporting = Reporting(settings.observability, "PoolingEngine", **who)
@@ -65,7 +70,8 @@ class PoolingEngine:
         """See `Engine.run`; our errors are returned, not raised (see handles.py)."""
         began = time.time()
         try:
-            output = await self._engine.run(batch, loaded)
+            with self._meter.work({Measure.TOKENS: int(batch.offsets[-1]), Measure.DOCUMENTS: len(batch)}):
+                output = await self._engine.run(batch, loaded)
         except EngineDead as error:
             leave(str(error))
             return error
@@ -73,6 +79,14 @@ class PoolingEngine:
             return error
         self._metrics.ran(batch, output, began)
         return replace(output, version=self._version) if isinstance(output, EngineOutput) else output
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Called by Ray Serve when the replicas follow their work: tokens and sequences in the engine."""
+        return self._meter.figures()
+
+    async def work_done(self) -> tuple[str, dict[Measure, int]]:
+        """This replica's id, and its tokens and sequences since the start; for tests and diagnosis."""
+        return serve.get_replica_context().replica_id.unique_id, dict(self._meter.done)
 
     async def load(self) -> EngineLoad:
         """Work in the engine now; for tests and diagnosis."""

@@ -254,10 +254,11 @@ def _check_images(report: Report, path: str, settings: ModelSettings, facts: Ima
 
 
 def _reserved_cpus(report: Report) -> float:
+    """CPUs of all replicas, as many as there can be."""
     gateway = [report.gateway.replicas] if report.gateway is not None else []
     loaders = [loader.replicas for loader in report.loaders.values()]
     models = [replicas for m in report.models.values() for replicas in (m.io_processor, m.pooling_engine)]
-    return sum(replicas.num_cpus * replicas.num_replicas for replicas in [*gateway, *loaders, *models])
+    return sum(replicas.num_cpus * replicas.most for replicas in [*gateway, *loaders, *models])
 
 
 def _check_totals(report: Report) -> None:
@@ -279,7 +280,7 @@ def _check_totals(report: Report) -> None:
             "more for ever"
         )
     cpu = {n: p for n, p in report.plans.items() if report.models[n].device == "cpu"}
-    needed = sum(plan.needed * report.models[name].pooling_engine.num_replicas for name, plan in cpu.items())
+    needed = sum(plan.needed * report.models[name].pooling_engine.fewest for name, plan in cpu.items())
     total_gib = psutil.virtual_memory().total / GIB
     if cpu and needed > total_gib:
         report.add("applications", f"the CPU engines need {needed:.1f} GiB together; this machine has {total_gib:.1f}")

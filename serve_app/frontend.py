@@ -140,6 +140,11 @@ class Frontend:
         """Ends what goes on beside the requests."""
         await self._shadows.close()
 
+    @property
+    def documents_in_flight(self) -> int:
+        """Documents under way, all models together."""
+        return sum(self._in_flight.values())
+
     def app(self) -> Starlette:
         """The ASGI application."""
         routes = [HttpRoute(route.path, self._endpoint(route), methods=["POST"]) for route in ROUTES]

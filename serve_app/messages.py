@@ -422,6 +422,7 @@ class EngineBatch:
         params: all fields of vLLM's `PoolingParams`, as a plugin set them; None: the engine's own for `task`. The
             values then come in `EngineOutput.shapes`.
         trace: see `Context`.
+        lane: parts of one split request have consecutive ones and go to different replicas; None: it is whole.
     """
 
     request_id: str
@@ -436,6 +437,7 @@ class EngineBatch:
     rows_before: int = 0
     params: Mapping[str, Any] | None = None
     trace: str = ""
+    lane: int | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -40,6 +40,7 @@ from serve_app.messages import (
 from serve_app.observability.tracing import NO_TRACER, Tracer
 from serve_app.plugin_host.host import PluginHost
 from serve_app.plugin_host.native import as_json, read_data
+from serve_app.scaling.meter import Meter
 from serve_app.tasks.absa import build_input as absa_input
 from serve_app.tasks.absa import postprocess as absa_post
 from serve_app.tasks.absa.labels import AbsaKind, AbsaScheme
@@ -63,7 +64,7 @@ from serve_app.tasks.pooling import build_input as pooling_input
 from serve_app.tasks.pooling import postprocess as pooling_post
 from serve_app.tasks.rerank import build_input as rerank_input
 from serve_app.tasks.rerank import postprocess as rerank_post
-from serve_app.vocabulary import OPERATIONS, Operation, Stage, Task
+from serve_app.vocabulary import OPERATIONS, Measure, Operation, Stage, Task
 
 
 class EngineClient(Protocol):
@@ -97,6 +98,7 @@ class Pipeline:
     ) -> None:
         self.model = model
         self.plugin = plugin
+        self.meter = Meter(Measure.DOCUMENTS)  # that wait for the executor or are in it
         self._engine = engine
         self._executor = executor
         self._tracer = tracer
@@ -131,9 +133,10 @@ class Pipeline:
         self._remember(items, images, built, output)
         if isinstance(request, AbsaRequest):  # looks at every word: the event loop must stay free
             loop = asyncio.get_running_loop()
-            result = await loop.run_in_executor(
-                self._executor, result_of, self.model, request, built, output, images, timings
-            )
+            with self.meter.work({Measure.DOCUMENTS: count_documents(request)}):
+                result = await loop.run_in_executor(
+                    self._executor, result_of, self.model, request, built, output, images, timings
+                )
         else:
             result = result_of(self.model, request, built, output, images, timings)
         self._post_ends(context, timings, started)
@@ -150,7 +153,8 @@ class Pipeline:
         """`data` of a vLLM IO Processor plugin; see `plugin_host/host.py`."""
         assert self.plugin is not None
         started = time.perf_counter()
-        call = await self.plugin.prepare(context, request)
+        with self.meter.work({Measure.DOCUMENTS: 1}):
+            call = await self.plugin.prepare(context, request)
         elapsed = (time.perf_counter() - started) * 1e3
         timings: dict[str, float] = {Stage.TOKENIZE: elapsed}
         self._tracer.past(Stage.TOKENIZE.value, context.trace, time.time() - elapsed / 1e3, elapsed)
@@ -184,7 +188,10 @@ class Pipeline:
         if images is not None:
             document_errors(request, images)  # nothing is left to rank: say so before the engine is asked
         loop = asyncio.get_running_loop()
-        with self._tracer.span(Stage.TOKENIZE.value, context.trace):
+        with (
+            self._tracer.span(Stage.TOKENIZE.value, context.trace),
+            self.meter.work({Measure.DOCUMENTS: count_documents(request)}),
+        ):
             built = await loop.run_in_executor(self._executor, build_input, self.model, request, images)
         timings[Stage.TOKENIZE] = timings.get(Stage.TOKENIZE, 0.0) + (time.perf_counter() - started) * 1e3
         return built
@@ -231,6 +238,17 @@ class Pipeline:
                 f"model: '{self.model.settings.name}' is a {self.model.settings.task} model and cannot {operation}",
                 "model",
             )
+
+
+def count_documents(request: PipelineRequest) -> int:
+    """Documents or inputs of a request; data that only a processor can read is one."""
+    match request:
+        case ScoreRequest():
+            return len(request.documents)
+        case DataRequest():
+            return 1
+        case _:
+            return len(request.inputs)
 
 
 def result_of(

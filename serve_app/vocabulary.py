@@ -74,6 +74,15 @@ class Stage(StrEnum):
     TOTAL = "total"
 
 
+class Measure(StrEnum):
+    """What a deployment's work is counted in, for autoscaling."""
+
+    DOCUMENTS = "documents"
+    IMAGES = "images"
+    PIXELS = "pixels"
+    TOKENS = "tokens"
+
+
 class DType(StrEnum):
     """Number format of weights and activations; never implicit."""
 

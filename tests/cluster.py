@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -50,6 +51,20 @@ class Server:
                 if name in " ".join(process.cmdline()) or name in process.name():
                     found.append(process)
         return found
+
+
+def run_in_cluster(server: Server, script: str, *arguments: str, timeout: float = 120.0) -> Any:
+    """Runs a module of the tests in a process that is connected to the server's cluster; what it prints, as JSON.
+
+    The module connects with `ray.init()`, which reads the address from its environment.
+    """
+    (raylet,) = server.processes("raylet/raylet")
+    (address,) = {word.partition("=")[2] for word in raylet.cmdline() if word.startswith("--gcs-address=")}
+    env = {**os.environ, "RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", script, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stderr[-4_000:]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def free_port() -> int:

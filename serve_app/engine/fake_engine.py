@@ -22,8 +22,9 @@ class FakeEngine:
     """Value of a sequence: a hash of its token ids and its images' mean colours, spread over `width` columns. Value of
     a token, where tokens have values: a hash of its id alone.
 
-    Takes `delay_s` per batch, or what the settings say. Holds every image that it was sent, in `held`, until a test
-    takes it out.
+    Takes `delay_s` per batch, or what the settings say, and the time that its tokens need at the settings'
+    `fake_tokens_per_s`, one batch after the other. Holds every image that it was sent, in `held`, until a test takes
+    it out.
 
     Args:
         settings: the model's settings; admission applies as in the real engine.
@@ -33,9 +34,12 @@ class FakeEngine:
 
     def __init__(self, settings: ModelSettings, width: int = 1, delay_s: float | None = None) -> None:
         self._admission = Admission(settings.admission)
-        self._width = width
+        self.settings = settings
+        self.width = width
         self._fake = settings.engine.fake
         self.delay_s = self._fake.delay_ms / 1e3 if delay_s is None else delay_s
+        self._tokens_per_s = settings.engine.fake_tokens_per_s
+        self._reader = asyncio.Lock()
         self.dead = False
         self.cancelled = 0
         self.images_encoded = 0
@@ -61,12 +65,14 @@ class FakeEngine:
                 await asyncio.sleep(max(0.0, min(self.delay_s, remaining)))
                 if self.delay_s > remaining:
                     raise DeadlineExceeded("the deadline passed in the engine")
+                if self._tokens_per_s is not None:
+                    await self._read(int(batch.offsets[-1]) / self._tokens_per_s, batch.deadline)
             except (asyncio.CancelledError, DeadlineExceeded):
                 self.cancelled += 1
                 raise
             finally:
                 self._running -= len(batch)
-        width = max(8, self._width) if batch.task in _VECTORS else self._width
+        width = max(8, self.width) if batch.task in _VECTORS else self.width
         sequences = np.split(batch.token_ids, batch.offsets[1:-1])
         shapes = None
         if batch.params is not None:
@@ -83,6 +89,13 @@ class FakeEngine:
         if self._fake.salt:
             values = ((values + 4 + self._fake.salt * 0.37) % 8 - 4).astype(np.float32)
         return EngineOutput(values, 0.0, (time.perf_counter() - started) * 1e3, shapes)
+
+    async def _read(self, seconds: float, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.time())), self._reader:
+                await asyncio.sleep(seconds)
+        except TimeoutError:
+            raise DeadlineExceeded("the deadline passed in the engine") from None
 
     def _take(self, images: EngineImages, loaded: LoadedImages | None) -> list[str]:
         """Encodes what was sent; the keys of what is neither sent nor held."""

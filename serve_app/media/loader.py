@@ -142,6 +142,11 @@ class ImageLoader:
             bytes_in_flight=self._fetcher.bytes_in_flight,
         )
 
+    @property
+    def pixels_wanted(self) -> int:
+        """Pixels being decoded, and of those that wait for room."""
+        return self._pixels_in_flight.used + self._pixels_in_flight.waiting
+
     async def close(self) -> None:
         """Gives up what is in flight and closes the connections."""
         self._fetches.cancel_all()

@@ -34,6 +34,11 @@ class WeightedSemaphore:
         self.used = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    @property
+    def waiting(self) -> int:
+        """Weight of those that wait."""
+        return sum(weight for weight, granted in self._waiters if not granted.done())
+
     async def acquire(self, weight: int) -> Lease:
         """Waits until `weight` fits; what weighs more than the capacity has it to itself."""
         weight = min(max(weight, 0), self.capacity)

@@ -170,6 +170,9 @@ def test_reservations_that_one_machine_cannot_meet_are_noted(
     report = check_file(_write(config, tmp_path))
     assert report.problems == []  # a cluster may have them
     assert any("reserve 3." in note and "has 2" in note for note in report.notes), report.notes
+    _args(config, 4)["replicas"] = {"autoscaling": {"max_replicas": 5}, "num_cpus": 1}
+    report = check_file(_write(config, tmp_path))
+    assert any("reserve 5." in note for note in report.notes), report.notes  # as many as there can be
 
 
 @pytest.mark.parametrize("text", ["", "- a", "a: [", "applications: 3"])

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from serve_app import settings as module
-from serve_app.settings import GatewaySettings, ModelSettings, Settings
+from serve_app.settings import GatewaySettings, ImageLoaderSettings, ModelSettings, ReplicaSettings, Settings
 
 MODEL: dict[str, Any] = {
     "name": "ce",
@@ -71,6 +71,52 @@ def test_nothing_that_matters_has_a_default(missing: str) -> None:
 def test_what_cannot_work_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         ModelSettings.model_validate(MODEL | change)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "message"),
+    [
+        ({"num_replicas": 2, "autoscaling": {"max_replicas": 3}}, "num_replicas: autoscaling is set as well"),
+        ({"num_replicas": 1, "autoscaling": {"max_replicas": 3}}, "num_replicas: autoscaling is set as well"),
+        ({"autoscaling": {}}, "max_replicas"),
+        ({"autoscaling": {"min_replicas": 4, "max_replicas": 3}}, "max_replicas: 3 is less than min_replicas 4"),
+        ({"autoscaling": {"min_replicas": 0, "max_replicas": 3}}, "greater than or equal to 1"),
+        ({"autoscaling": {"max_replicas": 3, "target_ongoing_requests": 2}}, "target_ongoing_requests"),
+        ({"autoscaling": {"max_replicas": 3, "target": {"requests": 2}}}, "target"),
+        ({"autoscaling": {"max_replicas": 3, "target": {}}}, "target"),
+        ({"autoscaling": {"max_replicas": 3, "target": {"tokens": 0}}}, "target.tokens: must be above 0"),
+        (
+            {"autoscaling": {"max_replicas": 3, "target": {"pixels": 5}}},
+            "target.pixels: counted here: tokens, documents",
+        ),
+        ({"autoscaling": {"max_replicas": 3, "target": {"tokens": 1_000_000}}}, "is never passed"),
+        ({"autoscaling": {"max_replicas": 3, "target": {"documents": 4_000}}}, "is never passed"),
+        ({"autoscaling": {"max_replicas": 3, "interval_s": 5, "window_s": 5}}, "window_s: 5 must be more than"),
+    ],
+)
+def test_autoscaling_that_cannot_work_is_refused(replicas: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ModelSettings.model_validate(MODEL | {"pooling_engine": replicas})
+
+
+def test_autoscaling_of_every_deployment_knows_its_measures() -> None:
+    with pytest.raises(ValidationError, match=r"io_processor\.autoscaling\.target\.tokens: counted here: documents"):
+        ModelSettings.model_validate(
+            MODEL | {"io_processor": {"autoscaling": {"max_replicas": 2, "target": {"tokens": 5}}}}
+        )
+    with pytest.raises(ValidationError, match="counted here: images, pixels"):
+        ImageLoaderSettings.model_validate({"replicas": {"autoscaling": {"max_replicas": 2, "target": {"tokens": 5}}}})
+    with pytest.raises(ValidationError, match="never passed, since a replica takes 4000"):
+        GatewaySettings.model_validate({"replicas": {"autoscaling": {"max_replicas": 2, "target": {"documents": 4e3}}}})
+
+
+def test_replicas_there_are_and_there_can_be() -> None:
+    fixed, following = (
+        ReplicaSettings(num_replicas=3),
+        ReplicaSettings.model_validate({"autoscaling": {"min_replicas": 2, "max_replicas": 5}}),
+    )
+    assert (fixed.fewest, fixed.most) == (3, 3)
+    assert (following.fewest, following.most) == (2, 5)
 
 
 def test_application_name() -> None:
