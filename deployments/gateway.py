@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -16,6 +17,7 @@ from serve_app.frontend import Frontend
 from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.routing import Target
 from serve_app.settings import GatewaySettings, RoutingSettings
+from serve_app.startup import StartTimes
 
 IO_PROCESSOR = "IOProcessor"
 """Name of the deployment that every model's application has."""
@@ -32,9 +34,10 @@ class HandleBackend:
         handle = self._handle(target.application)
         return await ask(handle, "run", context, request, deadline=context.deadline)  # type: ignore[no-any-return]
 
-    async def canary(self, target: Target, deadline: float) -> None:
+    async def canary(self, target: Target, deadline: float) -> Mapping[str, StartTimes] | None:
         """See `Backend.canary`; also warms the handle, whose first call costs 75-180 ms."""
-        await ask(self._handle(target.application), "canary", deadline, deadline=deadline)
+        handle = self._handle(target.application)
+        return await ask(handle, "canary", deadline, deadline=deadline)  # type: ignore[no-any-return]
 
     def _handle(self, application: str) -> DeploymentHandle:
         """The application's handle, kept for ever: it survives the application's removal and return."""

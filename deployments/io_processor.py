@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -23,11 +27,16 @@ from serve_app.messages import (
 )
 from serve_app.pipeline import Pipeline, canary_request
 from serve_app.settings import ModelSettings
+from serve_app.startup import StartClock, StartTimes, in_words
+
+logger = logging.getLogger("ray.serve")
 
 IMAGE_LOADER = "ImageLoader"
 """Name of the deployment in the images' application."""
 BY_REFERENCE = 5
 """Images from which pixels go through Ray's object store: 8-14 ms for up to 40; by value 40 take 50-76."""
+START_TIMES_S = 60.0
+"""Seconds after which the engine's start times are asked for again: its replica may have been replaced."""
 
 
 class HandleEngine:
@@ -45,6 +54,10 @@ class HandleEngine:
             output = await ask(self._handle, "run", batch, pixels, deadline=batch.deadline)
         assert isinstance(output, (EngineOutput, MissingImages))
         return output
+
+    async def start_times(self, deadline: float) -> StartTimes:
+        """Seconds by phase that one of the engine's replicas took to start."""
+        return await ask(self._handle, "start_times", deadline=deadline)  # type: ignore[no-any-return]
 
 
 class HandleLoader:
@@ -79,11 +92,17 @@ class IOProcessor:
         from serve_app.plugin_host.host import plugin_host
         from serve_app.tasks.model import load_text_model
 
-        model = load_text_model(settings)
+        clock = StartClock()
+        model = load_text_model(settings, clock)
         plugin = plugin_host(model)
         loader = HandleLoader(settings.images.loader) if model.checkpoint.images is not None else None
         executor = ThreadPoolExecutor(threads, "tokenize")
-        self._pipeline = Pipeline(model, HandleEngine(engine), executor, loader, plugin)
+        self._engine = HandleEngine(engine)
+        self._pipeline = Pipeline(model, self._engine, executor, loader, plugin)
+        self._start_times: dict[str, StartTimes] = {"io_processor": clock.times()}
+        self._engine_asked = float("-inf")
+        words = in_words(self._start_times["io_processor"])
+        logger.info("%s@%s: input processor ready, seconds: %s", settings.name, settings.version, words)
 
     async def run(self, context: Context, request: PipelineRequest) -> PipelineResult | PoolserveError:
         """See `Pipeline.run`; our errors are returned, not raised (see handles.py)."""
@@ -92,9 +111,15 @@ class IOProcessor:
         except PoolserveError as error:
             return error
 
-    async def canary(self, deadline: float) -> PoolserveError | None:
-        """One small request through this model's whole path."""
+    async def canary(self, deadline: float) -> PoolserveError | Mapping[str, StartTimes]:
+        """One small request through this model's whole path; how long this replica and its engine took to start."""
         context = Context("canary", deadline, "canary")
         model = self._pipeline.model
         result = await self.run(context, canary_request(model.settings.task, model.checkpoint.absa))
-        return result if isinstance(result, PoolserveError) else None
+        if isinstance(result, PoolserveError):
+            return result
+        if time.monotonic() - self._engine_asked > START_TIMES_S:
+            with contextlib.suppress(PoolserveError):
+                self._start_times["pooling_engine"] = await self._engine.start_times(deadline)
+                self._engine_asked = time.monotonic()
+        return self._start_times

@@ -6,20 +6,30 @@ import asyncio
 import logging
 
 from serve_app.checkpoint import read_checkpoint
+from serve_app.engine.compile_cache import use_compile_cache
 from serve_app.engine.fake_engine import FakeEngine
 from serve_app.engine.protocol import Engine, EngineLoad
 from serve_app.engine.vllm_engine import VllmEngine
 from serve_app.errors import PoolserveError
+from serve_app.materialized import locate
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_metadata
+from serve_app.startup import Phase, StartClock, StartTimes, in_words
 
 logger = logging.getLogger("ray.serve")
 
 
-def make_engine(settings: ModelSettings) -> Engine:
-    """The engine that the settings name, not started."""
-    checkpoint = read_checkpoint(fetch_metadata(settings.source, settings.revision), settings)
+def make_engine(settings: ModelSettings, clock: StartClock | None = None) -> Engine:
+    """The engine that the settings name, not started. `clock` takes the times of finding and checking its files."""
+    clock = clock if clock is not None else StartClock()
+    with clock.phase(Phase.VERIFY):
+        located = locate(settings)
+    settings = located.settings
+    with clock.phase(Phase.RESOLVE):
+        checkpoint = read_checkpoint(fetch_metadata(settings.source, settings.revision), settings)
+    if located.compile_cache is not None and located.digest is not None and settings.engine.kind == "vllm":
+        use_compile_cache(located.compile_cache, located.digest)
     if settings.engine.kind == "fake":
         return FakeEngine(settings, width=max(1, checkpoint.width))
     return VllmEngine(settings, checkpoint)
@@ -29,8 +39,11 @@ class PoolingEngine:
     """Adds to an engine what Ray Serve asks of a deployment: a constructor, a health check, an end."""
 
     async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]  # Ray Serve awaits it
-        self._engine = make_engine(settings)
-        await self._engine.start()
+        clock = StartClock()
+        self._engine = make_engine(settings, clock)
+        clock.add({phase: s for phase, s in (await self._engine.start()).items() if phase != "total"})
+        self._start_times = clock.times()
+        logger.info("%s@%s: engine ready, seconds: %s", settings.name, settings.version, in_words(self._start_times))
 
     async def run(
         self, batch: EngineBatch, loaded: LoadedImages | None = None
@@ -44,6 +57,10 @@ class PoolingEngine:
     async def load(self) -> EngineLoad:
         """Work in the engine now; for tests and diagnosis."""
         return self._engine.load()
+
+    async def start_times(self) -> StartTimes:
+        """Seconds that each phase of this replica's start took."""
+        return self._start_times
 
     async def image_counts(self) -> dict[str, int]:
         """See `Engine.image_counts`."""

@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from serve_app.checkpoint import Checkpoint, ImageFacts, read_checkpoint
+from serve_app.materialized import locate
 from serve_app.memory_plan import GIB, MemoryPlan, count_parameters, plan_memory
 from serve_app.plugin_host.registration import missing
 from serve_app.settings import GatewaySettings, ImageLoaderSettings, ModelSettings, RoutingSettings
@@ -185,6 +186,16 @@ def _check_model(report: Report, name: str, settings: ModelSettings, gpu_memory_
     path = f"{name}.args"
     if settings.io_processor_plugin is not None and (message := missing(settings.io_processor_plugin)) is not None:
         report.add(f"{path}.io_processor_plugin", message)
+    if settings.materialized is not None and not Path(settings.materialized.folder).expanduser().is_dir():
+        report.notes.append(
+            f"{name}: '{settings.materialized.folder}' is not on this machine; the model is checked where it is loaded"
+        )
+        return
+    try:
+        settings = locate(settings).settings
+    except SourceError as error:
+        report.add(f"{path}.materialized", str(error))
+        return
     try:
         folder = local_directory(settings.source)
         checkpoint = read_checkpoint(folder, settings) if folder is not None else None

@@ -31,6 +31,7 @@ from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.readiness import Readiness
 from serve_app.routing import RoutingTable, Target
 from serve_app.settings import GatewaySettings, RoutingSettings
+from serve_app.startup import StartTimes
 
 logger = logging.getLogger("ray.serve")
 
@@ -42,8 +43,11 @@ class Backend(Protocol):
         """Answers a request; cancelling the call ends its work. Raises PoolserveError."""
         ...
 
-    async def canary(self, target: Target, deadline: float) -> None:
-        """One small request through the target's whole path. Raises PoolserveError."""
+    async def canary(self, target: Target, deadline: float) -> Mapping[str, StartTimes] | None:
+        """One small request through the target's whole path; how long its stages took to start, if known.
+
+        Raises PoolserveError.
+        """
         ...
 
 
@@ -164,6 +168,7 @@ class Frontend:
                 "weight": target.weight,
                 "application": target.application,
                 "state": self._readiness.state(target),
+                "start_seconds": self._readiness.start_times(target),
             }
             for target in self._table
         ]

@@ -12,6 +12,7 @@ from serve_app.engine.protocol import EngineLoad
 from serve_app.errors import DeadlineExceeded, EngineDead
 from serve_app.messages import EngineBatch, EngineImages, EngineOutput, FloatArray, LoadedImages, MissingImages
 from serve_app.settings import ModelSettings
+from serve_app.startup import StartTimes
 from serve_app.vocabulary import PoolingTask
 
 _PER_TOKEN = {PoolingTask.TOKEN_CLASSIFY, PoolingTask.TOKEN_EMBED}
@@ -40,8 +41,9 @@ class FakeEngine:
         self.held: dict[str, int] = {}
         self._running = 0
 
-    async def start(self) -> None:
+    async def start(self) -> StartTimes:
         """Nothing to load."""
+        return {}
 
     async def run(self, batch: EngineBatch, loaded: LoadedImages | None = None) -> EngineOutput | MissingImages:
         """See `Engine.run`."""
