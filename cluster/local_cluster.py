@@ -95,6 +95,7 @@ class LocalCluster:
     def __enter__(self) -> Self:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "240")  # Ray's 60 are too few for a busy machine
         from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
         from ray.cluster_utils import Cluster
 

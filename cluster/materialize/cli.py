@@ -13,7 +13,6 @@ from pathlib import Path
 
 from cluster.materialize.remotes import Unreachable
 from cluster.materialize.store import materialize
-from serve_app.check import check_file
 from serve_app.settings import ModelSettings
 from serve_app.sources import SourceError
 from serve_app.startup import in_words
@@ -38,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how to verify what is there already: all hashes, or sizes and small files' hashes [hashes]",
     )
     parser.add_argument(
+        "--offline", action="store_true", help="verify what is there, and fail where something is missing or damaged"
+    )
+    parser.add_argument(
         "--lock-timeout", type=float, default=3600.0, metavar="S", help="wait for another process [3600]"
     )
 
@@ -58,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
                 revision,
                 folder,
                 check=options.check,
+                offline=options.offline,
                 lock_timeout_s=options.lock_timeout,
                 say=lambda line, name=name: print(f"{name}: {line}", flush=True),  # type: ignore[misc]
             )
@@ -80,6 +83,8 @@ def _wanted(options: argparse.Namespace) -> Sequence[tuple[str, str | None, Path
         return [(options.what, options.revision, options.to)]
     if options.revision is not None:
         raise SourceError("--revision: a configuration names its own")
+    from serve_app.check import check_file  # imports the engine's side, which a hub id alone does not need
+
     report = check_file(config)
     # What the check says of the folder's content is what this command is about to change.
     if not report.models:

@@ -63,6 +63,7 @@ def materialize(
     root: Path,
     *,
     check: Literal["sizes", "hashes"] = "hashes",
+    offline: bool = False,
     lock_timeout_s: float = 3600.0,
     say: Say = lambda line: None,
     remote: Remote | None = None,
@@ -76,6 +77,7 @@ def materialize(
         source, revision: as in the model's settings.
         root: the folder of all checkpoints.
         check: how what is there already is verified.
+        offline: only verify what is there; the source is not asked, and nothing is changed.
         lock_timeout_s: how long to wait for another process at the same source.
         say: gets a line about what goes on.
         remote: for tests; None: what the source names.
@@ -85,9 +87,12 @@ def materialize(
         Unreachable: the source does not answer and nothing is there yet.
     """
     started = time.monotonic()
-    remote = remote if remote is not None else open_remote(source, revision)
     folder = source_folder(root, source)
     folder.mkdir(parents=True, exist_ok=True)
+    if offline:
+        with _locked(folder / ".lock", lock_timeout_s, say):
+            return _there(source, revision, root, check)
+    remote = remote if remote is not None else open_remote(source, revision)
     with _locked(folder / ".lock", lock_timeout_s, say):
         ref = read_ref(root, source, revision)
         try:
@@ -113,6 +118,18 @@ def materialize(
         _write_ref(ref_path(root, source, revision), Ref(revision=listing.revision, digest=manifest.digest))
         seconds["download"] = time.monotonic() - started
         return Outcome(version, manifest, fetched, seconds)
+
+
+def _there(source: str, revision: str | None, root: Path, check: Literal["sizes", "hashes"]) -> Outcome:
+    """What is there, verified."""
+    started = time.monotonic()
+    if (ref := read_ref(root, source, revision)) is None:
+        raise SourceError(f"not in '{root}' yet")
+    version = source_folder(root, source) / ref.digest
+    manifest = read_manifest(version)
+    if found := differences(version, manifest, check):
+        raise SourceError(f"'{version}' is damaged: {'; '.join(found[:3])}")
+    return Outcome(version, manifest, 0, {"verify": time.monotonic() - started})
 
 
 def _locked(path: Path, timeout_s: float, say: Say) -> Any:

@@ -100,13 +100,13 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=environment)
     family: list[psutil.Process] = []
     try:
-        _wait(lambda: b"nodes are up" in output.read_bytes(), process, output, 120)
+        _wait(lambda: b"nodes are up" in output.read_bytes(), process, output, 300)
         config = placed_config(folder, port)
         path = folder / "config.yaml"
         path.write_text(yaml.safe_dump(config, sort_keys=False))
         line = next(line for line in output.read_text().splitlines() if "serve deploy CONFIG" in line)
         deploy = ["-m", "ray.serve.scripts", *line.split("serve ")[1].replace("CONFIG", str(path)).split()]
-        subprocess.run([sys.executable, *deploy], env=environment, check=True, capture_output=True, timeout=120)
+        subprocess.run([sys.executable, *deploy], env=environment, check=True, capture_output=True, timeout=180)
         url = f"http://127.0.0.1:{port}"
         _wait(lambda: _is_ready(url), process, output, 240)
         yield Nodes(url, f"http://127.0.0.1:{dashboard}", config, output)

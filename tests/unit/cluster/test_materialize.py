@@ -226,6 +226,20 @@ def test_a_lock_that_is_never_released_ends_in_an_error(hub: Hub, tmp_path: Path
         fetch(tmp_path, lock_timeout_s=0.1)
 
 
+def test_offline_verifies_asks_no_one_and_changes_nothing(hub: Hub, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"not in .* yet"):
+        fetch(tmp_path, offline=True)
+    version = fetch(tmp_path).version
+    hub.__exit__()
+    assert fetch(tmp_path, offline=True).version == version
+    weights = version / FILES / "model.safetensors"
+    weights.chmod(0o644)
+    weights.write_bytes(b"x" + WEIGHTS[1:])
+    with pytest.raises(SourceError, match=r"damaged: model\.safetensors"):
+        fetch(tmp_path, offline=True)
+    assert weights.exists()
+
+
 # --- object stores and folders ---------------------------------------------------------------------------------------
 
 
