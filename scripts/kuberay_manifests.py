@@ -54,7 +54,7 @@ def crd_problems(crd: dict[str, Any], resource: dict[str, Any]) -> list[str]:
 
 
 def _make_strict(node: Any) -> None:
-    """Kubernetes' schema dialect as plain JSON schema. A cluster drops unknown fields silently; here they are errors."""
+    """Kubernetes' schema dialect as plain JSON schema. Unknown fields, which a cluster drops silently, are errors."""
     if isinstance(node, dict):
         if node.get("x-kubernetes-int-or-string") is True:
             node.pop("type", None)

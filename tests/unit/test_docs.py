@@ -21,6 +21,7 @@ def test_the_settings_page_is_made_from_the_settings() -> None:
         "README.md",
         "docs/decisions.md",
         "docs/images.md",
+        "docs/operations.md",
         "docs/plugins.md",
         "docs/verify.md",
         "benchmarks/README.md",
