@@ -14,6 +14,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -96,24 +97,36 @@ class LocalCluster:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "240")  # Ray's 60 are too few for a busy machine
+        from ray._common.utils import get_ray_address_file
         from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
         from ray.cluster_utils import Cluster
 
         # Without it whoever reaches the dashboard's port, a page in a browser included, could run code here.
         ensure_token_if_auth_enabled(None, create_token_if_missing=True)
+        self._file = Path(get_ray_address_file(None))
+        self._file_before = self._file.read_text() if self._file.exists() else None
         self._cluster = Cluster()
         try:
             for i, name in enumerate(self.names):
                 self._cluster.add_node(**self._options(name, head=i == 0))
+                self._restore_file()
         except BaseException:
-            self._cluster.shutdown()
+            self.__exit__(None, None, None)
             raise
         return self
+
+    def _restore_file(self) -> None:
+        """Ray's note of the machine's cluster as it was: what is started beside this one must not join it unasked."""
+        if self._file_before is None:
+            self._file.unlink(missing_ok=True)
+        else:
+            self._file.write_text(self._file_before)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._cluster.shutdown()
+        self._restore_file()
 
     def _options(self, name: str, head: bool) -> dict[str, Any]:
         options: dict[str, Any] = {

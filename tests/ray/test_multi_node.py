@@ -61,6 +61,7 @@ def placed_config(folder: Path, port: int) -> dict[str, Any]:
     checkpoint is a materialized one."""
     config = default_config()
     del config["controller_options"]  # a machine has room for one HAProxy of Ray Serve, and it may be in use
+    config.pop("grpc_options", None)  # its port may be in use as well
     config["proxy_location"] = "HeadOnly"
     config["http_options"]["port"] = port
     config["applications"] = [a for a in config["applications"] if a["name"] in MODELS | {"gateway", "images"}]
@@ -187,6 +188,16 @@ async def test_pixels_cross_nodes(nodes: Nodes, count: int) -> None:
     assert "decode" in first.headers["server-timing"]
     np.testing.assert_allclose(_scores(first), want, atol=1e-5)
     np.testing.assert_allclose(_scores(nodes.post("/v1/rerank", body)), want, atol=1e-5)
+
+
+def test_nothing_on_this_machine_joins_the_cluster_unasked(nodes: Nodes) -> None:
+    """`make serve` and `ray.init()` look into this file for a cluster to join."""
+    from ray._common.utils import get_ray_address_file
+
+    file = Path(get_ray_address_file(None))
+    found = re.search(r"up at (\S+);", nodes.output.read_text())
+    assert found is not None
+    assert not file.exists() or found[1] not in file.read_text()
 
 
 def test_models_say_how_long_their_stages_took_to_start(nodes: Nodes) -> None:
