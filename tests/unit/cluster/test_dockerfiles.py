@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from serve_app.frontend import Frontend
 from serve_app.routing import Target
@@ -68,10 +69,19 @@ def test_the_image_drains_and_does_not_run_as_root(path: Path) -> None:
     probed = re.findall(r"http://127\.0\.0\.1:8000(/\w+)", words["HEALTHCHECK"])
     assert probed == ["/health"]
     assert set(probed) <= ROUTES
-    command = json.loads(words["CMD"])
-    assert command[:4] == ["python", "-m", "serve_app", "up"]
-    copied = {name for word, rest in stage if word == "COPY" for name in rest.split() if name.endswith(".yaml")}
-    assert command[4] in {Path(name).name for name in copied}
+    assert json.loads(words["CMD"])[:3] == ["python", "-m", "serve_app"]
+    assert words["WORKDIR"] == "/home/poolserve"  # `up` writes its log below it
+
+
+def test_the_cpu_image_serves_the_default_to_the_outside() -> None:
+    """Its configuration is the default's with another host."""
+    found = instructions(FILES[0])
+    (edit,) = [rest for word, rest in found if word == "RUN" and rest.startswith("sed ")]
+    old, new = re.findall(r"host: [\d.]+", edit)
+    content = (ROOT / "serve_config.yaml").read_text()
+    assert content.count(old) == 1
+    assert yaml.safe_load(content.replace(old, new))["http_options"]["host"] == "0.0.0.0"
+    assert edit.endswith(f"> {json.loads(dict(found)['CMD'])[-1]}")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)

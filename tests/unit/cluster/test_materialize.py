@@ -14,16 +14,11 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
-import yaml
 
-from cluster.__main__ import main
 from cluster.materialize import store
 from cluster.materialize.remotes import FileRemote, Listing, RemoteFile, Unreachable, served_files
 from cluster.materialize.store import Outcome, materialize
-from serve_app.check import check_file
-from serve_app.engine.compile_cache import cache_key, use_compile_cache
-from serve_app.materialized import FILES, Manifest, differences, digest_of, locate, name_of, source_folder
-from serve_app.settings import MaterializedSettings
+from serve_app.materialized import FILES, Manifest, differences, digest_of, locate, source_folder
 from serve_app.sources import SourceError
 from tests.checkpoints import Checkpoints
 from tests.cluster import ROOT
@@ -348,116 +343,3 @@ def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path: Path) -> None:
 
     with pytest.raises(SourceError, match=r"GiB free; .* are needed"):
         fetch(tmp_path, "org/huge", remote=Huge())
-
-
-# --- what engines see ------------------------------------------------------------------------------------------------
-
-
-def test_engines_refuse_what_differs(checkpoints: Checkpoints, tmp_path: Path) -> None:
-    source = checkpoints.bert(1)
-    version = fetch(tmp_path, str(source)).version
-    by_size = settings_for(source, "rerank", materialized={"folder": str(tmp_path)})
-    by_hash = settings_for(source, "rerank", materialized={"folder": str(tmp_path), "check": "hashes"})
-    for settings in (by_size, by_hash):
-        assert locate(settings).settings.source == str(version / FILES)
-    tokenizer = version / FILES / "tokenizer.json"
-    tokenizer.chmod(0o644)
-    tokenizer.write_bytes(tokenizer.read_bytes()[:-1] + b" ")  # the same size
-    for settings in (by_size, by_hash):
-        with pytest.raises(SourceError, match=r"tokenizer\.json: other content"):
-            locate(settings)
-
-
-def test_the_full_check_reads_large_files_too(tmp_path: Path) -> None:
-    memory = fsspec.filesystem("memory")
-    memory.pipe({"/large/config.json": b"{}", "/large/model.safetensors": WEIGHTS})
-    version = fetch(tmp_path, "memory://large").version
-    weights = version / FILES / "model.safetensors"
-    weights.chmod(0o644)
-    weights.write_bytes(b"x" + WEIGHTS[1:])
-    settings = settings_for(Path("x"), "rerank", source="memory://large", materialized={"folder": str(tmp_path)})
-    assert locate(settings).digest == version.name
-    with pytest.raises(SourceError, match=r"model\.safetensors: other content"):
-        locate(settings, check="hashes")
-
-
-def test_the_compile_cache_is_of_one_model_and_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("VLLM_CACHE_ROOT", raising=False)
-    monkeypatch.setattr("serve_app.engine.compile_cache.hardware", lambda: "NVIDIA H200")
-    folder = use_compile_cache(tmp_path, "d1")
-    assert folder is not None
-    assert folder.is_dir()
-    assert os.environ["VLLM_CACHE_ROOT"] == str(folder)
-    assert use_compile_cache(tmp_path, "d2") is None  # what is set stays
-    monkeypatch.delenv("VLLM_CACHE_ROOT")
-    key = cache_key("d1")
-    assert key == folder.name
-    assert key != cache_key("d2")
-    monkeypatch.setattr("serve_app.engine.compile_cache.hardware", lambda: "NVIDIA H100")
-    assert cache_key("d1") != key
-    (tmp_path / "file").write_text("")
-    assert use_compile_cache(tmp_path / "file", "d1") is None  # cannot be written: said, and gone without
-    assert "VLLM_CACHE_ROOT" not in os.environ
-
-
-# --- the command -----------------------------------------------------------------------------------------------------
-
-
-def _config(folder: Path, *args: dict[str, Any]) -> Path:
-    applications = [
-        {"name": f"{a['name']}-1", "route_prefix": None, "import_path": "serve_app.app:model", "args": a} for a in args
-    ]
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump({"applications": applications}))
-    return path
-
-
-def _args(source: Path, name: str, **more: Any) -> dict[str, Any]:
-    settings = settings_for(source, "rerank", name=name)
-    return {**settings.model_dump(mode="json", exclude_defaults=True), **more}
-
-
-def test_a_configuration_is_taken_whole(
-    checkpoints: Checkpoints, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root, source = tmp_path / "models", checkpoints.bert(1)
-    block = {"materialized": {"folder": str(root)}}
-    root.mkdir()
-    config = _config(tmp_path, _args(source, "a", **block), _args(source, "b", **block), _args(source, "c"))
-    assert any("run `python -m cluster materialize`" in str(p) for p in check_file(config).problems)
-    assert main(["materialize", str(config)]) == 0
-    assert capsys.readouterr().out.count("fetched") == 1  # a and b share it; c does not ask for it
-    assert check_file(config).problems == []
-    assert main(["materialize", str(config), "--check", "sizes"]) == 0
-    assert "verified" in capsys.readouterr().out
-    assert main(["materialize", str(config), "--to", str(tmp_path / "elsewhere")]) == 1
-    assert "engines would look in" in capsys.readouterr().err
-
-
-def test_wrong_calls_say_what_is_wrong(
-    checkpoints: Checkpoints, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = _config(tmp_path, _args(checkpoints.bert(1), "a"))
-    for arguments, message in (
-        ([str(config)], "no model has `materialized`"),
-        ([str(config), "--to", str(tmp_path), "--revision", "x"], "--revision: a configuration names its own"),
-        (["org/model"], "--to FOLDER: required"),
-        ([str(tmp_path / "none.yaml")], "cannot be read"),
-        (["/nowhere/model", "--to", str(tmp_path)], "'/nowhere/model' does not exist"),
-    ):
-        assert main(["materialize", *arguments]) == 1, arguments
-        assert message in capsys.readouterr().err
-
-
-def test_a_folder_that_is_on_other_machines_only_is_noted(checkpoints: Checkpoints, tmp_path: Path) -> None:
-    config = _config(tmp_path, _args(checkpoints.bert(1), "a", materialized={"folder": "/nowhere/models"}))
-    report = check_file(config)
-    assert report.problems == []
-    assert any("'/nowhere/models' is not on this machine" in note for note in report.notes)
-
-
-def test_names_of_folders_differ_and_are_safe() -> None:
-    names = {name_of(text) for text in ("org/model", "org--model", "org/Model", "s3://b/../x", "..", "")}
-    assert len(names) == 6
-    assert not any("/" in name or name.startswith(".") for name in names)
-    assert MaterializedSettings(folder="/m").check == "sizes"
