@@ -15,7 +15,7 @@ from serve_app.checkpoint import Checkpoint, ImageFacts, read_checkpoint
 from serve_app.materialized import locate
 from serve_app.memory_plan import GIB, MemoryPlan, count_parameters, plan_memory
 from serve_app.plugin_host.registration import missing
-from serve_app.settings import GatewaySettings, ImageLoaderSettings, ModelSettings, RoutingSettings
+from serve_app.settings import GatewaySettings, ImageLoaderSettings, ModelSettings, ReplicaSettings, RoutingSettings
 from serve_app.sources import SourceError, local_directory
 from serve_app.tokenization import has_tokenizer
 
@@ -255,11 +255,11 @@ def _check_images(report: Report, path: str, settings: ModelSettings, facts: Ima
         )
 
 
-def _reserved_cpus(report: Report) -> float:
+def _replicas(report: Report) -> list[ReplicaSettings]:
+    """Those of every deployment."""
     gateway = [report.gateway.replicas] if report.gateway is not None else []
     loaders = [loader.replicas for loader in report.loaders.values()]
-    models = [replicas for m in report.models.values() for replicas in (m.io_processor, m.pooling_engine)]
-    return sum(replicas.num_cpus * replicas.num_replicas for replicas in [*gateway, *loaders, *models])
+    return [*gateway, *loaders, *(r for m in report.models.values() for r in (m.io_processor, m.pooling_engine))]
 
 
 def _check_totals(report: Report) -> None:
@@ -274,7 +274,12 @@ def _check_totals(report: Report) -> None:
                     f"{engines} engines of {settings.pooling_engine.num_gpus} GPUs each would take {total:.2f} of a GPU"
                     "; at most 0.90",
                 )
-    cores, reserved = psutil.cpu_count() or 1, _reserved_cpus(report)
+    replicas = _replicas(report)
+    if names := sorted({name for r in replicas for name in r.resources}):
+        report.notes.append(
+            f"replicas ask for the custom resources {', '.join(names)}: without a node that has them, Ray waits for one"
+        )
+    cores, reserved = psutil.cpu_count() or 1, sum(r.num_cpus * r.num_replicas for r in replicas)
     if reserved > cores:
         report.notes.append(
             f"the replicas reserve {reserved:g} CPUs and this machine has {cores}: on it alone, Ray would wait for "
