@@ -7,6 +7,8 @@ import importlib
 import sys
 
 COMMANDS = {
+    "local": ("cluster.local_cluster", "start a Ray cluster of several nodes on this machine"),
+    "materialize": ("cluster.materialize.cli", "put checkpoints on fast storage, verified by hash"),
     "rollout": ("cluster.rollout.cli", "bring a new version of a model into service, or retire an old one"),
 }
 """Command → module with `add_arguments(parser)` and `run(options) -> exit code`, and what it does."""

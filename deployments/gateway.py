@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from serve_app.observability.request import make_observer
 from serve_app.routing import Target
 from serve_app.rpc.server import GrpcServer
 from serve_app.settings import GatewaySettings, RoutingSettings, complaints
+from serve_app.startup import StartTimes
 from serve_app.vocabulary import Measure
 
 IO_PROCESSOR = "IOProcessor"
@@ -40,9 +42,10 @@ class HandleBackend:
         handle = self._handle(target.application)
         return await ask(handle, "run", context, request, deadline=context.deadline)  # type: ignore[no-any-return]
 
-    async def canary(self, target: Target, deadline: float) -> None:
+    async def canary(self, target: Target, deadline: float) -> Mapping[str, StartTimes] | None:
         """See `Backend.canary`; also warms the handle, whose first call costs 75-180 ms."""
-        await ask(self._handle(target.application), "canary", deadline, deadline=deadline)
+        handle = self._handle(target.application)
+        return await ask(handle, "canary", deadline, deadline=deadline)  # type: ignore[no-any-return]
 
     def _handle(self, application: str) -> DeploymentHandle:
         """The application's handle, kept for ever: it survives the application's removal and return."""

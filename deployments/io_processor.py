@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -27,12 +31,17 @@ from serve_app.observability.tracing import make_tracer
 from serve_app.pipeline import Pipeline, canary_request
 from serve_app.settings import ModelSettings
 from serve_app.splitting import SplittingEngine
+from serve_app.startup import StartClock, StartTimes, in_words
 from serve_app.vocabulary import Task
+
+logger = logging.getLogger("ray.serve")
 
 IMAGE_LOADER = "ImageLoader"
 """Name of the deployment in the images' application."""
 BY_REFERENCE = 5
 """Images from which pixels go through Ray's object store: 8-14 ms for up to 40; by value 40 take 50-76."""
+START_TIMES_S = 60.0
+"""Seconds after which the engine's start times are asked for again: its replica may have been replaced."""
 
 
 class HandleEngine:
@@ -50,6 +59,10 @@ class HandleEngine:
             output = await ask(self._handle, "run", batch, pixels, deadline=batch.deadline)
         assert isinstance(output, (EngineOutput, MissingImages))
         return output
+
+    async def start_times(self, deadline: float) -> StartTimes:
+        """Seconds by phase that one of the engine's replicas took to start."""
+        return await ask(self._handle, "start_times", deadline=deadline)  # type: ignore[no-any-return]
 
 
 class HandleLoader:
@@ -84,7 +97,8 @@ class IOProcessor:
         from serve_app.plugin_host.host import plugin_host
         from serve_app.tasks.model import load_text_model
 
-        model = load_text_model(settings)
+        clock = StartClock()
+        model = load_text_model(settings, clock)
         plugin = plugin_host(model)
         loader = HandleLoader(settings.images.loader) if model.checkpoint.images is not None else None
         executor = ThreadPoolExecutor(threads, "tokenize")
@@ -94,10 +108,15 @@ class IOProcessor:
         self._tracer = make_tracer(
             settings.observability.tracing, deployment="IOProcessor", replica=replica, **self._who
         )
-        engines = SplittingEngine(HandleEngine(engine), settings.pooling_engine)
+        self._engine = HandleEngine(engine)
+        engines = SplittingEngine(self._engine, settings.pooling_engine)
         self._pipeline = Pipeline(model, engines, executor, loader, plugin, self._tracer)
         if self._pipeline.images is not None and settings.task is Task.EMBED:
             self._reporting.registry.add_source(vector_cache_source(self._pipeline.images, **self._who))
+        self._start_times: dict[str, StartTimes] = {"io_processor": clock.times()}
+        self._engine_asked = float("-inf")
+        words = in_words(self._start_times["io_processor"])
+        logger.info("%s@%s: input processor ready, seconds: %s", settings.name, settings.version, words)
 
     async def run(self, context: Context, request: PipelineRequest) -> PipelineResult | PoolserveError:
         """See `Pipeline.run`; our errors are returned, not raised (see handles.py)."""
@@ -113,12 +132,18 @@ class IOProcessor:
         """Called by Ray Serve when the replicas follow their work: documents that wait for tokenizing or are in it."""
         return self._pipeline.meter.figures()
 
-    async def canary(self, deadline: float) -> PoolserveError | None:
-        """One small request through this model's whole path."""
+    async def canary(self, deadline: float) -> PoolserveError | Mapping[str, StartTimes]:
+        """One small request through this model's whole path; how long this replica and its engine took to start."""
         context = Context("canary", deadline, "canary")
         model = self._pipeline.model
         result = await self.run(context, canary_request(model.settings.task, model.checkpoint.absa))
-        return result if isinstance(result, PoolserveError) else None
+        if isinstance(result, PoolserveError):
+            return result
+        if time.monotonic() - self._engine_asked > START_TIMES_S:
+            with contextlib.suppress(PoolserveError):
+                self._start_times["pooling_engine"] = await self._engine.start_times(deadline)
+                self._engine_asked = time.monotonic()
+        return self._start_times
 
     def __del__(self) -> None:
         if (reporting := getattr(self, "_reporting", None)) is not None:

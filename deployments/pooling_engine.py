@@ -12,24 +12,34 @@ from ray import serve
 
 from deployments.metrics import Reporting
 from serve_app.checkpoint import read_checkpoint
+from serve_app.engine.compile_cache import use_compile_cache
 from serve_app.engine.fake_engine import FakeEngine
 from serve_app.engine.protocol import Engine, EngineLoad
 from serve_app.engine.vllm_engine import VllmEngine
 from serve_app.errors import EngineDead, PoolserveError
+from serve_app.materialized import locate
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
 from serve_app.observability.sources import EngineMetrics
 from serve_app.observability.tracing import make_tracer
 from serve_app.scaling.meter import Meter
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_metadata
+from serve_app.startup import Phase, StartClock, StartTimes, in_words
 from serve_app.vocabulary import Measure
 
 logger = logging.getLogger("ray.serve")
 
 
-def make_engine(settings: ModelSettings) -> Engine:
-    """The engine that the settings name, not started."""
-    checkpoint = read_checkpoint(fetch_metadata(settings.source, settings.revision), settings)
+def make_engine(settings: ModelSettings, clock: StartClock | None = None) -> Engine:
+    """The engine that the settings name, not started. `clock` takes the times of finding and checking its files."""
+    clock = clock if clock is not None else StartClock()
+    with clock.phase(Phase.VERIFY):
+        located = locate(settings)
+    settings = located.settings
+    with clock.phase(Phase.RESOLVE):
+        checkpoint = read_checkpoint(fetch_metadata(settings.source, settings.revision), settings)
+    if located.compile_cache is not None and located.digest is not None and settings.engine.kind == "vllm":
+        use_compile_cache(located.compile_cache, located.digest)
     if settings.engine.kind == "fake":
         return FakeEngine(settings, width=max(1, checkpoint.width))
     return VllmEngine(settings, checkpoint)
@@ -53,9 +63,12 @@ class PoolingEngine:
 
     async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]  # Ray Serve awaits it
         self._version = settings.version
-        self._engine = make_engine(settings)
+        clock = StartClock()
+        self._engine = make_engine(settings, clock)
         self._meter = Meter(Measure.TOKENS, Measure.DOCUMENTS)
-        await self._engine.start()
+        clock.add({phase: s for phase, s in (await self._engine.start()).items() if phase != "total"})
+        self._start_times = clock.times()
+        logger.info("%s@%s: engine ready, seconds: %s", settings.name, settings.version, in_words(self._start_times))
         who = {"model": settings.name, "version": settings.version}
         self._reporting = Reporting(settings.observability, "PoolingEngine", **who)
         if settings.device == "cuda":
@@ -91,6 +104,10 @@ class PoolingEngine:
     async def load(self) -> EngineLoad:
         """Work in the engine now; for tests and diagnosis."""
         return self._engine.load()
+
+    async def start_times(self) -> StartTimes:
+        """Seconds that each phase of this replica's start took."""
+        return self._start_times
 
     async def image_counts(self) -> dict[str, int]:
         """See `Engine.image_counts`."""

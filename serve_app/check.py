@@ -12,9 +12,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from serve_app.checkpoint import Checkpoint, ImageFacts, read_checkpoint
+from serve_app.materialized import locate
 from serve_app.memory_plan import GIB, MemoryPlan, count_parameters, plan_memory
 from serve_app.plugin_host.registration import missing
-from serve_app.settings import GatewaySettings, ImageLoaderSettings, ModelSettings, RoutingSettings
+from serve_app.settings import GatewaySettings, ImageLoaderSettings, ModelSettings, ReplicaSettings, RoutingSettings
 from serve_app.sources import SourceError, local_directory
 from serve_app.tokenization import has_tokenizer
 
@@ -194,6 +195,16 @@ def _check_model(report: Report, name: str, settings: ModelSettings, gpu_memory_
     path = f"{name}.args"
     if settings.io_processor_plugin is not None and (message := missing(settings.io_processor_plugin)) is not None:
         report.add(f"{path}.io_processor_plugin", message)
+    if settings.materialized is not None and not Path(settings.materialized.folder).expanduser().is_dir():
+        report.notes.append(
+            f"{name}: '{settings.materialized.folder}' is not on this machine; the model is checked where it is loaded"
+        )
+        return
+    try:
+        settings = locate(settings).settings
+    except SourceError as error:
+        report.add(f"{path}.materialized", str(error))
+        return
     try:
         folder = local_directory(settings.source)
         checkpoint = read_checkpoint(folder, settings) if folder is not None else None
@@ -253,12 +264,11 @@ def _check_images(report: Report, path: str, settings: ModelSettings, facts: Ima
         )
 
 
-def _reserved_cpus(report: Report) -> float:
-    """CPUs of all replicas, as many as there can be."""
+def _replicas(report: Report) -> list[ReplicaSettings]:
+    """Those of every deployment."""
     gateway = [report.gateway.replicas] if report.gateway is not None else []
     loaders = [loader.replicas for loader in report.loaders.values()]
-    models = [replicas for m in report.models.values() for replicas in (m.io_processor, m.pooling_engine)]
-    return sum(replicas.num_cpus * replicas.most for replicas in [*gateway, *loaders, *models])
+    return [*gateway, *loaders, *(r for m in report.models.values() for r in (m.io_processor, m.pooling_engine))]
 
 
 def _check_totals(report: Report) -> None:
@@ -273,7 +283,12 @@ def _check_totals(report: Report) -> None:
                     f"{engines} engines of {settings.pooling_engine.num_gpus} GPUs each would take {total:.2f} of a GPU"
                     "; at most 0.90",
                 )
-    cores, reserved = psutil.cpu_count() or 1, _reserved_cpus(report)
+    replicas = _replicas(report)
+    if names := sorted({name for r in replicas for name in r.resources}):
+        report.notes.append(
+            f"replicas ask for the custom resources {', '.join(names)}: without a node that has them, Ray waits for one"
+        )
+    cores, reserved = psutil.cpu_count() or 1, sum(r.num_cpus * r.most for r in replicas)
     if reserved > cores:
         report.notes.append(
             f"the replicas reserve {reserved:g} CPUs and this machine has {cores}: on it alone, Ray would wait for "

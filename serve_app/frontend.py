@@ -41,6 +41,7 @@ from serve_app.observability.sources import shadow_source
 from serve_app.readiness import Readiness
 from serve_app.routing import RoutingCounters, RoutingTable, Shadows, Target
 from serve_app.settings import GatewaySettings, RoutingSettings
+from serve_app.startup import StartTimes
 
 logger = logging.getLogger("ray.serve")
 
@@ -55,8 +56,11 @@ class Backend(Protocol):
         """Answers a request; cancelling the call ends its work. Raises PoolserveError."""
         ...
 
-    async def canary(self, target: Target, deadline: float) -> None:
-        """One small request through the target's whole path. Raises PoolserveError."""
+    async def canary(self, target: Target, deadline: float) -> Mapping[str, StartTimes] | None:
+        """One small request through the target's whole path; how long its stages took to start, if known.
+
+        Raises PoolserveError.
+        """
         ...
 
 
@@ -292,6 +296,7 @@ class Frontend:
                 "state": self.readiness.state(target),
                 **self._table.describe(target),
                 "last_asked": self.counters.last_asked(target),
+                "start_seconds": self.readiness.start_times(target),
             }
             for target in self._table
         ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 
 from serve_app.errors import PoolserveError
 from serve_app.routing import Target
+from serve_app.startup import StartTimes
 
 CANARY_TIMEOUT_S = 5.0
 """A version that has not answered its canary by then is not ready."""
@@ -28,13 +29,15 @@ class Readiness:
     """Runs and remembers canaries.
 
     Args:
-        canary: sends one through the target's path by a deadline (wall-clock seconds), raises if that fails.
+        canary: sends one through the target's path by a deadline (wall-clock seconds), raises if that fails. Gives how
+            long the stages took to start, if they say.
     """
 
-    def __init__(self, canary: Callable[[Target, float], Awaitable[None]]) -> None:
+    def __init__(self, canary: Callable[[Target, float], Awaitable[Mapping[str, StartTimes] | None]]) -> None:
         self._canary = canary
         self._targets: Sequence[Target] = ()
         self._states: dict[str, State] = {}
+        self._start_times: dict[str, Mapping[str, StartTimes]] = {}
         self._checked = 0.0
         self._lock = asyncio.Lock()
         self._warming: set[asyncio.Task[None]] = set()
@@ -59,14 +62,20 @@ class Readiness:
 
     async def _check(self, target: Target) -> State:
         try:
-            await self._canary(target, time.time() + CANARY_TIMEOUT_S)
+            times = await self._canary(target, time.time() + CANARY_TIMEOUT_S)
         except PoolserveError:
             return State.NOT_READY
+        if times is not None:
+            self._start_times[target.application] = times
         return State.READY
 
     def state(self, target: Target) -> State:
         """What the last canary said."""
         return self._states.get(target.application, State.UNKNOWN)
+
+    def start_times(self, target: Target) -> Mapping[str, StartTimes] | None:
+        """Seconds by stage and phase that the replicas which answered last took to start; None: not known."""
+        return self._start_times.get(target.application)
 
     def known_ready(self, target: Target) -> bool:
         """Whether the last canary was answered."""

@@ -309,6 +309,22 @@ class EngineSettings(Settings):
     )
 
 
+class MaterializedSettings(Settings):
+    """Checkpoints that `python -m cluster materialize` has put on fast storage."""
+
+    folder: str = Field(description="The folder it filled (`--to`), the same path on every node.")
+    check: Literal["sizes", "hashes"] = Field(
+        default="sizes",
+        description="What an engine compares with the manifest before it loads: `sizes` of all files and hashes of "
+        "those up to 1 MiB, or `hashes` of all (about 1 s per GB and core).",
+    )
+    compile_cache: bool = Field(
+        default=True,
+        description="Keep vLLM's compile cache in the folder too, by model, versions and GPU; left out, with a "
+        "warning, where the folder is read-only.",
+    )
+
+
 class ImageSettings(Settings):
     """How a model that takes images gets them."""
 
@@ -405,9 +421,14 @@ class ModelSettings(Settings):
     version: str = Field(description="The version; clients can ask for `name@version`. Quote it in YAML.")
     source: str = Field(
         description="Where the checkpoint is: a path, a hub id (`BAAI/bge-reranker-v2-m3`), or `package:NAME/path` "
-        "for weights that a Python package ships."
+        "for weights that a Python package ships. With `materialized` also a URL of an object store (`s3://…`)."
     )
     revision: str | None = Field(default=None, description="Hub revision (commit, tag or branch).")
+    materialized: MaterializedSettings | None = Field(
+        default=None,
+        description="Load from the folder that `python -m cluster materialize` filled, and refuse what differs from "
+        "its manifest; None: from `source` itself.",
+    )
     task: Task = Field(description="What the model was trained for: rerank, embed, image_rank, classify or absa.")
     device: Literal["cpu", "cuda"] = Field(description="Where the engine runs.")
     dtype: DType = Field(description="Number format of weights and activations.")

@@ -33,6 +33,11 @@ def local_directory(source: str) -> Path | None:
         if not (folder / "config.json").exists():
             raise SourceError(f"package '{package}' has no checkpoint at '{inner}'")
         return folder
+    if "://" in source:
+        raise SourceError(
+            f"'{source}' is a URL: put it on disk with `python -m cluster materialize`, and name the "
+            "folder in `materialized`"
+        )
     path = Path(source).expanduser()
     if path.exists():
         if not (path / "config.json").exists():

@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 from serve_app.check import Report, check_file
+from serve_app.startup import in_words
 from serve_app.vocabulary import OPERATIONS, Operation, Task
 
 LOG = Path(".run/serve.log")
@@ -145,7 +146,7 @@ def _failure() -> str | None:
     """The first application that failed, with Ray Serve's reason; None also while nothing is known."""
     # Ray takes the next port when 8265 belongs to another cluster; its log says which.
     found = _DASHBOARD.search(LOG.read_text(errors="replace"))
-    details = _get_json(int(found[1]) if found else 8265, "/api/serve/applications/", _token_header())
+    details = _get_json(int(found[1]) if found else 8265, "/api/serve/applications/", token_header())
     for name, application in ((details or {}).get("applications") or {}).items():
         if application.get("status") in _FAILED:
             reasons = [application.get("message") or ""]
@@ -154,7 +155,7 @@ def _failure() -> str | None:
     return None
 
 
-def _token_header() -> dict[str, str]:
+def token_header() -> dict[str, str]:
     """Ray's token, which a cluster that `serve run` starts asks for; its file is the user's own."""
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
     token = os.environ.get("RAY_AUTH_TOKEN") or (path.read_text().strip() if path.exists() else "")
@@ -174,8 +175,23 @@ def _get_json(port: int, path: str, headers: Mapping[str, str]) -> dict[str, Any
         connection.close()
 
 
+def slowest_starts(models: dict[str, Any] | None, count: int = 3) -> list[str]:
+    """Lines with the phases of the engines that took longest to start, from `/v1/models`."""
+    found = []
+    for model in (models or {}).get("data", []):
+        times = (model.get("start_seconds") or {}).get("pooling_engine") or {}
+        if times:
+            words = in_words({phase: s for phase, s in times.items() if s >= 0.05 and phase != "total"})
+            found.append(
+                (times.get("total", 0.0), f"{model['id']}@{model['version']}: {times['total']:.1f} s ({words})")
+            )
+    return [line for _, line in sorted(found, reverse=True)[:count]]
+
+
 def _announce(report: Report, seconds: float) -> None:
     print(f"everything is ready after {seconds:.0f} s. Try:\n\n  {example(report)}\n")
+    for line in slowest_starts(_get_json(report.http_port, "/v1/models", {})):
+        print(f"  slowest engines: {line}")
     base = f"http://127.0.0.1:{report.http_port}"
     print(f"Routes and their fields: {base}/docs")
     for port in report.grpc_ports:

@@ -12,6 +12,7 @@ from serve_app.engine.protocol import EngineLoad
 from serve_app.errors import DeadlineExceeded, EngineDead
 from serve_app.messages import EngineBatch, EngineImages, EngineOutput, FloatArray, LoadedImages, MissingImages
 from serve_app.settings import ModelSettings
+from serve_app.startup import StartTimes
 from serve_app.vocabulary import PoolingTask
 
 _PER_TOKEN = {PoolingTask.TOKEN_CLASSIFY, PoolingTask.TOKEN_EMBED}
@@ -46,10 +47,11 @@ class FakeEngine:
         self.held: dict[str, int] = {}
         self._running = 0
 
-    async def start(self) -> None:
+    async def start(self) -> StartTimes:
         """Nothing to load. Raises RuntimeError if the settings say so."""
         if self._fake.start_error is not None:
             raise RuntimeError(self._fake.start_error)
+        return {}
 
     async def run(self, batch: EngineBatch, loaded: LoadedImages | None = None) -> EngineOutput | MissingImages:
         """See `Engine.run`."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
+from serve_app.startup import StartTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,11 @@ class EngineLoad:
 class Engine(Protocol):
     """Runs batches of token ids and pixels. Implemented by `VllmEngine` and `FakeEngine`."""
 
-    async def start(self) -> None:
+    async def start(self) -> StartTimes:
         """Loads the model and answers a canary.
+
+        Returns:
+            Seconds by phase.
 
         Raises:
             Exception: anything that keeps the model from being served.

@@ -27,6 +27,7 @@ from serve_app.errors import DeadlineExceeded, EngineDead, InternalError
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
 from serve_app.plugin_host.registration import explain
 from serve_app.settings import ModelSettings
+from serve_app.startup import Phase, StartClock, StartTimes
 from serve_app.vllm_plugin.feeder import ImageFeeder, NotHeld, has_markers, require_plugin
 from serve_app.vocabulary import PoolingTask, Task
 
@@ -56,29 +57,35 @@ class VllmEngine:
         self._params: Any = None
         self._feeder: ImageFeeder | None = None
 
-    async def start(self) -> None:
+    async def start(self) -> StartTimes:
         """See `Engine.start`."""
         prepare_environment(self._settings, self._checkpoint)
-        from vllm import PoolingParams
-        from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
+        clock = StartClock()
+        with clock.phase(Phase.IMPORT):
+            from vllm import PoolingParams
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.v1.engine.async_llm import AsyncLLM
 
         self._params = PoolingParams
         if self._checkpoint.plugin_architecture is not None:
             require_plugin(self._checkpoint.plugin_architecture)
         options = engine_options(self._settings, self._checkpoint)
         logger.info("engine options of %s@%s: %s", self._settings.name, self._settings.version, options)
-        started = time.monotonic()
         # Blocks the event loop: an engine that is not there yet has nothing else to do.
         try:
-            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**options))
+            with clock.phase(Phase.SETUP):
+                self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**options))
         except Exception as error:
             explain(error)
             raise
+        workers: list[StartTimes] = await self._llm.collective_rpc("start_times")
+        clock.add(workers[0])
+        clock.add({Phase.SETUP: -sum(workers[0].values())})  # they ran inside it
         if self._checkpoint.images is not None:
             self._feeder = ImageFeeder(self._llm, self._settings)
-        await asyncio.wait_for(self.run(self._canary()), self._settings.engine.start_timeout_s)
-        logger.info("%s@%s ready in %.1f s", self._settings.name, self._settings.version, time.monotonic() - started)
+        with clock.phase(Phase.CANARY):
+            await asyncio.wait_for(self.run(self._canary()), self._settings.engine.start_timeout_s)
+        return clock.times()
 
     async def run(self, batch: EngineBatch, loaded: LoadedImages | None = None) -> EngineOutput | MissingImages:
         """See `Engine.run`."""

@@ -59,6 +59,7 @@ def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str,
         "trust_remote_code": engine.trust_remote_code,
         "scheduling_policy": "priority",  # see engine/fair_share.py
         "skip_tokenizer_init": True,
+        "worker_cls": f"serve_app.vllm_plugin.timed_worker.Timed{settings.device.replace('cuda', 'gpu').upper()}Worker",
         "disable_log_stats": False,  # per-request timestamps; the queue time in `Server-Timing`
     }
     if settings.revision is not None:

@@ -10,9 +10,11 @@ import numpy as np
 
 from serve_app.checkpoint import Checkpoint, read_checkpoint
 from serve_app.errors import ContextLengthExceeded, InvalidRequest
+from serve_app.materialized import locate
 from serve_app.messages import EngineImages, IntArray, Truncation
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_metadata
+from serve_app.startup import Phase, StartClock
 from serve_app.tokenization import EncodedText, TextTokenizer, TokenIds
 from serve_app.vocabulary import PoolingTask
 
@@ -41,15 +43,22 @@ class TextModel:
         return self.settings.max_model_len if limit is None else min(limit, self.settings.max_model_len)
 
 
-def load_text_model(settings: ModelSettings) -> TextModel:
-    """Reads config and tokenizer; downloads them for a hub id.
+def load_text_model(settings: ModelSettings, clock: StartClock | None = None) -> TextModel:
+    """Reads config and tokenizer; downloads them for a hub id. `clock` takes the phases' times.
 
     Raises:
-        ValueError: the checkpoint does not fit the settings.
+        ValueError: the checkpoint does not fit the settings, or is not the one that was materialized.
     """
-    folder = fetch_metadata(settings.source, settings.revision)
-    tokenizer = TextTokenizer(folder, trust_remote_code=settings.engine.trust_remote_code)
-    return TextModel.of(settings, read_checkpoint(folder, settings), tokenizer)
+    clock = clock if clock is not None else StartClock()
+    with clock.phase(Phase.VERIFY):
+        # The weights are the engine's: here their sizes do.
+        settings = locate(settings, check="sizes").settings
+    with clock.phase(Phase.RESOLVE):
+        folder = fetch_metadata(settings.source, settings.revision)
+        checkpoint = read_checkpoint(folder, settings)
+    with clock.phase(Phase.TOKENIZER):
+        tokenizer = TextTokenizer(folder, trust_remote_code=settings.engine.trust_remote_code)
+    return TextModel.of(settings, checkpoint, tokenizer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from rich.text import Text
 from serve_app import __version__
 from serve_app.check import check_file
 from serve_app.errors import PoolserveError
+from serve_app.materialized import locate
 from serve_app.settings import TEMPLATES, ImageLoaderSettings, ModelSettings, TemplateSettings
 from serve_app.verify.answers import Tick
 from serve_app.verify.asking import served_answers, size_of
@@ -154,7 +155,7 @@ def find_model(config: Path, name: str) -> tuple[ModelSettings, ImageLoaderSetti
     own = [problem for problem in report.problems if problem.path.startswith(f"{settings.application}.args")]
     if own:
         raise InputError("\n".join(map(str, own)))
-    return settings, report.loaders.get(settings.images.loader, ImageLoaderSettings())
+    return locate(settings).settings, report.loaders.get(settings.images.loader, ImageLoaderSettings())
 
 
 def _reference_dtype(options: argparse.Namespace, settings: ModelSettings) -> DType:

@@ -15,6 +15,7 @@ import numpy as np
 from serve_app.engine.vllm_engine import VllmEngine
 from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.pipeline import Pipeline
+from serve_app.startup import StartTimes
 from tests.parity.images import DecodingLoader
 from tests.unit.models import text_model
 
@@ -30,10 +31,16 @@ class Served:
     """A pipeline with a real engine, called from synchronous tests."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, pipeline: Pipeline, engine: VllmEngine, loader: DecodingLoader
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pipeline: Pipeline,
+        engine: VllmEngine,
+        loader: DecodingLoader,
+        start_times: StartTimes,
     ) -> None:
         self._loop = loop
         self.loader = loader
+        self.start_times = start_times
         self.pipeline = pipeline
         self.engine = engine
         self.model = pipeline.model
@@ -84,10 +91,10 @@ def serving(folder: Path, task: str, **changes: Any) -> Iterator[Served]:
     engine = VllmEngine(model.settings, model.checkpoint)
     loop = asyncio.new_event_loop()
     try:
-        loop.run_until_complete(engine.start())
+        times = loop.run_until_complete(engine.start())
         with ThreadPoolExecutor(1) as executor:
             loader = DecodingLoader()
-            yield Served(loop, Pipeline(model, engine, executor, loader), engine, loader)
+            yield Served(loop, Pipeline(model, engine, executor, loader), engine, loader, times)
     finally:
         loop.run_until_complete(engine.shutdown())
         loop.close()

@@ -36,6 +36,15 @@ def _nothing_left(served: Served) -> None:
     assert (load.sequences, load.tokens, load.unfinished) == (0, 0, 0)
 
 
+def test_the_start_says_where_its_time_went(served: Served) -> None:
+    times = dict(served.start_times)
+    total = times.pop("total")
+    assert times.keys() == {"import", "setup", "weights", "profile", "compile", "canary"}
+    assert all(seconds >= 0 for seconds in times.values())
+    assert min(times["weights"], times["setup"], times["canary"]) > 0
+    assert sum(times.values()) <= total
+
+
 def test_cancelled_work_leaves_the_engine(served: Served) -> None:
     async def leave() -> None:
         task = asyncio.ensure_future(served.pipeline.run(Context("gone", time.time() + 60), LONG))

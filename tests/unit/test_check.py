@@ -175,6 +175,14 @@ def test_reservations_that_one_machine_cannot_meet_are_noted(
     assert any("reserve 5." in note for note in report.notes), report.notes  # as many as there can be
 
 
+def test_custom_resources_are_noted(config: dict[str, Any], tmp_path: Path) -> None:
+    assert not any("custom resources" in note for note in check_file(_write(config, tmp_path)).notes)
+    _args(config, 1)["pooling_engine"] = {"resources": {"gpu_node": 0.001}}
+    _args(config, 4)["replicas"] = {"resources": {"cpu_node": 0.001}}
+    notes = check_file(_write(config, tmp_path)).notes
+    assert any("custom resources cpu_node, gpu_node: without a node" in note for note in notes), notes
+
+
 @pytest.mark.parametrize("text", ["", "- a", "a: [", "applications: 3"])
 def test_a_file_that_is_no_configuration(text: str, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"

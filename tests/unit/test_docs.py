@@ -26,6 +26,7 @@ def test_the_metrics_page_is_made_from_the_catalogue() -> None:
         "docs/decisions.md",
         "docs/grpc.md",
         "docs/images.md",
+        "docs/operations.md",
         "docs/plugins.md",
         "docs/verify.md",
         "benchmarks/README.md",
