@@ -406,6 +406,7 @@ class GatewaySettings(Settings):
     api_keys: tuple[str, ...] = Field(
         default=(), description="Accepted Bearer keys; empty: no key is asked for. `env:NAME` reads a variable."
     )
+    ui: bool = Field(default=True, description="Serve the page at `/ui`. It needs no key; what it calls does.")
     replicas: ReplicaSettings = Field(default_factory=ReplicaSettings, description="Replicas of the gateway.")
 
     @model_validator(mode="after")
