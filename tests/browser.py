@@ -66,7 +66,9 @@ async def browsing(url: str, **context: Any) -> AsyncIterator[Seen]:
     path = chromium()
     async with async_playwright() as playwright:
         # Chromium's sandbox refuses to run as root, which CI is; the pages are our own.
-        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"] if not os.getuid() else [])
+        browser = await playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox"] if not os.getuid() else []
+        )
         opened = await browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **context})
         seen = Seen(await opened.new_page(), url)
         seen.page.set_default_timeout(15_000)

@@ -90,14 +90,14 @@ function code(text, label) {
 
 // --- what was sent ---------------------------------------------------------------------------------------------------
 
-function shown(item) {
-  if (!item) return h("span", { class: "text" }, "?");
-  if (item.image === undefined) {
-    const text = h("span", { class: "text", dir: "auto" }, excerpt(item.text));
-    return item.text.trim() ? text : h("span", { class: "text hint" }, "(blank)");
+/** One input, and below it, or beside the picture, a note. */
+function shown(item, ...note) {
+  if (item?.image !== undefined) {
+    const name = h("span", { class: "name", title: excerpt(item.name) }, excerpt(item.name, 90));
+    return h("span", { class: "picture" }, thumbnail(item), h("span", { class: "what" }, name, ...note));
   }
-  const name = h("span", { class: "name", title: excerpt(item.name) }, excerpt(item.name, 90));
-  return h("span", { class: "picture" }, thumbnail(item), name);
+  const blank = !item?.text.trim();
+  return h("span", { class: "what" }, h("span", { class: blank ? "text hint" : "text", dir: "auto" }, blank ? "(blank)" : excerpt(item.text)), ...note);
 }
 
 function thumbnail(item) {
@@ -113,8 +113,7 @@ function failed(errors, items) {
   return h("section", { class: "failed", "aria-label": "Failed inputs" },
     h("h3", {}, `${plural(errors.length, "input")} failed`),
     h("ul", {}, errors.map((error) => h("li", {},
-      shown(items[error.index]),
-      h("p", {}, h("b", {}, `No. ${error.index + 1} · ${error.code}`), ` ${excerpt(String(error.message))}`)))));
+      shown(items[error.index], h("span", {}, h("b", {}, `No. ${error.index + 1} · ${error.code}`), ` ${excerpt(String(error.message))}`))))));
 }
 
 // --- one form each ---------------------------------------------------------------------------------------------------
@@ -126,9 +125,7 @@ function ranked({ results }, items) {
   const own = low >= 0 && high <= 1;
   const width = (value) => (own ? value : high === low ? 1 : 0.02 + (0.98 * (value - low)) / (high - low));
   return [h("ol", { class: "ranked", "aria-label": "Ranked documents" }, results.map((row) => h("li", {},
-    h("div", { class: "what" },
-      shown(items[row.index]),
-      h("span", { class: "hint" }, `no. ${row.index + 1} of the request `, cut(row))),
+    shown(items[row.index], h("span", { class: "hint" }, `no. ${row.index + 1} of the request `, cut(row))),
     h("div", { class: "score" },
       h("b", {}, score(row.relevance_score)),
       h("span", { class: "bar", "aria-hidden": "true" }, h("i", { vars: { "--w": width(row.relevance_score) } }))))))];
@@ -145,7 +142,7 @@ function classified({ data, labels }, items) {
   return [h("ol", { class: "cards" }, data.map((row) => {
     const pairs = bars(row);
     return h("li", {},
-      h("p", {}, shown(items[row.index]), " ", cut(row)),
+      shown(items[row.index], cut(row)),
       list(pairs.slice(0, 5)),
       pairs.length > 5 && h("details", {}, h("summary", {}, `${pairs.length - 5} more`), list(pairs.slice(5))));
   }))];
@@ -169,7 +166,7 @@ function compared({ data }, items) {
         h("caption", { class: "unseen" }, "Cosine of each pair of inputs"),
         h("thead", {}, h("tr", {}, h("td", {}), good.slice(0, most).map((row) => h("th", { scope: "col" }, number(row))))),
         h("tbody", {}, few.map((unit, i) => h("tr", {}, h("th", { scope: "row" }, number(good[i])), few.map((other) => heat(cosine(unit, other)))))))),
-    h("ol", { class: "inputs" }, data.map((row) => h("li", { value: row.index + 1 }, shown(items[row.index]), " ", cut(row)))),
+    h("ol", { class: "inputs" }, data.map((row) => h("li", { value: row.index + 1 }, shown(items[row.index], cut(row))))),
   ];
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -45,7 +46,9 @@ async def test_texts_are_ranked(app: App, seen: Seen) -> None:
     shown = await texts_of(seen, ".ranked .text")
     assert [text[:20] for text in shown] == [[*TEXTS, LONG][index][:20] for index in order]
     scores = await texts_of(seen, ".ranked .score b")
-    assert [float(score) for score in scores] == pytest.approx([r["relevance_score"] for r in want["results"]], abs=1e-3)
+    assert [float(score) for score in scores] == pytest.approx(
+        [r["relevance_score"] for r in want["results"]], abs=1e-3
+    )
     assert await page.locator(".ranked .badge").count() == 1
     cut = page.locator(".ranked li", has=page.locator(".badge"))
     assert "no. 6" in await cut.inner_text()
@@ -72,7 +75,13 @@ async def test_a_version_and_the_options_are_sent(app: App, seen: Seen) -> None:
     async with page.expect_request("**/v1/rerank") as sent:
         await answered(seen)
     body = (await sent.value).post_data_json
-    assert body == {"model": "ce@1", "query": QUERY, "documents": ["two\nlines", "boots"], "top_n": 1, "raw_scores": True}
+    assert body == {
+        "model": "ce@1",
+        "query": QUERY,
+        "documents": ["two\nlines", "boots"],
+        "top_n": 1,
+        "raw_scores": True,
+    }
     assert (await sent.value).headers["x-request-timeout-ms"] == "1234"
     assert await page.locator(".ranked li").count() == 1
     await page.select_option("#truncate", "no")
@@ -136,7 +145,11 @@ async def _shell(command: str, folder: Path) -> str:
 
 async def test_spans_are_shown_where_they_are(app: App, seen: Seen) -> None:
     page = seen.page
-    texts = ["😀👍🏽 The pasta was great 😡 but the waiter 👨‍👩‍👧 rude", "음식이 맛있어요 🚀 서비스", "e\u0301 café <b>food</b> & 𝕏"]
+    texts = [
+        "😀👍🏽 The pasta was great 😡 but the waiter 👨‍👩‍👧 rude",
+        "음식이 맛있어요 🚀 서비스",
+        "e\u0301 café <b>food</b> & 𝕏",
+    ]
     await page.select_option("#model", "absa")
     await page.fill("#texts", "\n".join(texts))
     await answered(seen)
@@ -145,7 +158,8 @@ async def test_spans_are_shown_where_they_are(app: App, seen: Seen) -> None:
     for index, item in enumerate(want):
         row = page.locator(".cards > li").nth(index)
         whole = await row.locator(".marked").evaluate(
-            "node => [...node.childNodes].filter(part => !part.classList?.contains('tag')).map(part => part.textContent).join('')"
+            "node => [...node.childNodes].filter(part => !part.classList?.contains('tag'))"
+            ".map(part => part.textContent).join('')"
         )
         assert whole == texts[index]
         covered = [any(s["start"] <= at < s["end"] for s in item["spans"]) for at in range(len(texts[index]))]
@@ -188,7 +202,15 @@ async def test_vectors_are_compared(app: App, seen: Seen) -> None:
 
 async def test_the_command_gives_the_same_answer_whatever_the_texts(app: App, seen: Seen, tmp_path: Path) -> None:
     page = seen.page
-    texts = ["it's", "$(touch pwned)", "`touch pwned`", '"; touch pwned; "', "'; touch pwned; '", "\\ back \\n !! 100%", "-d @/etc/passwd"]
+    texts = [
+        "it's",
+        "$(touch pwned)",
+        "`touch pwned`",
+        '"; touch pwned; "',
+        "'; touch pwned; '",
+        "\\ back \\n !! 100%",
+        "-d @/etc/passwd",
+    ]
     await page.select_option("#model", "ce")
     await page.fill("#query", "'$HOME'")
     await page.fill("#texts", "\n".join(texts))
@@ -196,7 +218,7 @@ async def test_the_command_gives_the_same_answer_whatever_the_texts(app: App, se
     want = (await app.post("/v1/rerank", {"model": "ce", "query": "'$HOME'", "documents": texts})).json()["results"]
     output = await _shell(await _copied(seen), tmp_path)
     assert [r["index"] for r in json.loads(output)["results"]] == [r["index"] for r in want]
-    assert list(tmp_path.iterdir()) == []
+    assert os.listdir(tmp_path) == []
 
 
 async def test_stop_ends_the_work(app: App, seen: Seen) -> None:

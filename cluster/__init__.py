@@ -1,0 +1,1 @@
+"""Running Poolserve on clusters: `python -m cluster COMMAND`, manifests, Dockerfiles."""
