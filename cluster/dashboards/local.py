@@ -46,7 +46,7 @@ def write(folder: Path, url: str, dashboards: Path, rules: str) -> list[str]:
     prometheus = folder / "prometheus.yml"
     prometheus.write_text(yaml.safe_dump(prometheus_config(url, rules), sort_keys=False))
     provisioning = folder / "grafana" / "provisioning"
-    files = {
+    files: dict[str, dict[str, Any]] = {
         "datasources": {"datasources": [_SOURCE]},
         "dashboards": {
             "providers": [{"name": "poolserve", "type": "file", "options": {"path": str(dashboards.resolve())}}]

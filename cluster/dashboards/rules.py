@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from prometheus_client.utils import floatToGoString
-
 from cluster.dashboards.spec import Alert, Recording
 from serve_app.observability.catalogue import LATENCY_S
 
@@ -32,7 +30,7 @@ def budget_bound(p95_ms: float) -> str:
     if p95_ms / 1e3 not in LATENCY_S:
         known = ", ".join(f"{bound * 1e3:g}" for bound in LATENCY_S)
         raise ValueError(f"p95_ms: {p95_ms:g} is no bound of the latency histogram; there are: {known}")
-    return str(floatToGoString(p95_ms / 1e3))
+    return repr(p95_ms / 1e3)  # as prometheus_client writes it
 
 
 def recordings(p95_ms: float) -> tuple[Recording, ...]:

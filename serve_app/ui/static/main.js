@@ -65,7 +65,7 @@ function showForm() {
 }
 
 function addField(text = "") {
-  const area = h("textarea", { rows: 2 });
+  const area = h("textarea", { rows: 2, spellcheck: "false" });
   area.value = text;
   const item = h("li", {}, area, h("button", { type: "button", class: "small", onclick: () => { item.remove(); numberFields(); $("add").focus(); } }, "✕"));
   $("field-list").append(item);
@@ -146,7 +146,7 @@ async function send() {
     command = commandFor(path, kind, form, sent, timeout);
     const response = await post(path, body, timeout, sending.signal);
     if (response.status === 401) askForKey();
-    if (response.status === 200) showAnswer(kind, response, sent, command);
+    if (response.status === 200 && !response.body.error) showAnswer(kind, response, sent, command);
     else showProblem(response, command);
   } catch (error) {
     const message = sending.signal.aborted ? "Stopped; the server drops the work." : `The server could not be reached: ${error.message}`;

@@ -21,7 +21,8 @@ HOSTILE = [
     "{{constructor.constructor('window.pwned=1')()}}",
     "\u202egnihtemos\u202c",
     "<style>*{display:none}</style>",
-    "A" * 20_000,
+    "A" * 2_000,
+    "words " * 3_000,
 ]
 
 
@@ -174,8 +175,9 @@ async def test_a_key_is_asked_for_and_kept_in_the_tab_only(app: App, seen: Seen)
 
 async def test_everything_can_be_reached_and_used_by_keyboard(app: App, seen: Seen) -> None:
     page = seen.page
+    wanted = "Skip to the form,tab-try,API,model,version,query,apart,texts,Options,run,example".split(",")
     reached: list[str] = []
-    for _ in range(16):
+    for _ in wanted:
         await page.keyboard.press("Tab")
         reached.append(await page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
         outline = await page.evaluate(
@@ -183,20 +185,7 @@ async def test_everything_can_be_reached_and_used_by_keyboard(app: App, seen: Se
             " return [at, next].filter(Boolean).some(node => getComputedStyle(node).outlineStyle !== 'none'); }"
         )
         assert outline, reached[-1]
-    start = [
-        "Skip to the form",
-        "tab-try",
-        "API",
-        "model",
-        "version",
-        "query",
-        "apart",
-        "texts",
-        "Options",
-        "run",
-        "example",
-    ]
-    assert reached[: len(start)] == start
+    assert reached == wanted
     await page.focus("#tab-try")
     await page.keyboard.press("ArrowRight")
     assert await page.locator("#live").is_visible()

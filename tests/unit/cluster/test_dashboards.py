@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.utils import floatToGoString
 
 from cluster.__main__ import main
 from cluster.dashboards.boards import DASHBOARDS
 from cluster.dashboards.cli import GENERATED, P95_MS, RULES, files
 from cluster.dashboards.names import FOREIGN, PROMETHEUS
-from cluster.dashboards.rules import alerts, recordings
+from cluster.dashboards.rules import alerts, budget_bound, recordings
 from cluster.dashboards.spec import Dashboard
-from serve_app.observability.catalogue import OURS, VLLM, VLLM_LABELS, Kind, Merge
+from serve_app.observability.catalogue import LATENCY_S, OURS, VLLM, VLLM_LABELS, Kind, Merge
 from tests.unit.cluster.promql import Checker, Labels
 
 _SAMPLES = ("_bucket", "_sum", "_count")
@@ -120,6 +121,10 @@ def test_the_files_in_the_repository_are_what_is_generated(tmp_path: Path, capsy
 def test_a_budget_between_two_buckets_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dashboards", "--check", "--p95-ms", "80"]) == 2
     assert "p95_ms: 80 is no bound of the latency histogram; there are: 1, 2," in capsys.readouterr().err
+
+
+def test_bounds_are_written_as_on_the_page() -> None:
+    assert [budget_bound(bound * 1e3) for bound in LATENCY_S] == [floatToGoString(bound) for bound in LATENCY_S]
 
 
 def test_panels_have_places_of_their_own() -> None:
