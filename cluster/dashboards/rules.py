@@ -71,7 +71,8 @@ def alerts(p95_ms: float) -> tuple[Alert, ...]:
     engine_work = f"histogram_quantile(0.95, sum by (le, {_BY}) (rate(poolserve_engine_seconds_bucket[5m])))"
     device = 'cache="device"'
     misses = f"sum by ({_BY}) (rate(poolserve_cache_misses_total{{{device}}}[10m]))"
-    hits = f"(sum by ({_BY}) (rate(poolserve_cache_hits_total{{{device}}}[10m])) or {misses} * 0)"  # never a hit: no series
+    # Without a single hit there is no series of hits, and the worst thrash would go unseen.
+    hits = f"(sum by ({_BY}) (rate(poolserve_cache_hits_total{{{device}}}[10m])) or {misses} * 0)"
     return (
         Alert(
             "LatencyBudgetBurnsFast",

@@ -134,7 +134,7 @@ REQUESTS = (
     Metric(
         "poolserve_routing_decisions_total",
         _C,
-        "Requests routed to a version, by how the client named it: version, model, default (not at all), …",
+        "Requests routed to a version, by how the client named it: version, model, default (not at all).",
         (*_TARGET, "reason"),
     ),
     Metric("poolserve_requests_in_flight", _G, "Requests under way in the gateways.", _TARGET),
@@ -356,7 +356,6 @@ RAY_SERVE = {
     "ray_serve_num_ongoing_requests_at_replicas": Kind.GAUGE,
     "ray_serve_num_router_requests_total": Kind.COUNTER,
     "ray_serve_num_scheduling_tasks": Kind.GAUGE,
-    "ray_serve_num_scheduling_tasks_in_backoff": Kind.GAUGE,
     "ray_serve_proxy_status": Kind.GAUGE,
     "ray_serve_replica_initialization_latency_ms": Kind.HISTOGRAM,
     "ray_serve_replica_processing_queries": Kind.GAUGE,

@@ -20,7 +20,7 @@ from cluster.dashboards.cli import GENERATED, P95_MS, RULES, files
 from cluster.dashboards.names import FOREIGN, PROMETHEUS
 from cluster.dashboards.rules import alerts, budget_bound, recordings
 from cluster.dashboards.spec import Dashboard
-from serve_app.observability.catalogue import LATENCY_S, OURS, VLLM, VLLM_LABELS, Kind, Merge
+from serve_app.observability.catalogue import HAPROXY, LATENCY_S, OURS, RAY_SERVE, VLLM, VLLM_LABELS, Kind, Merge
 from tests.unit.cluster.promql import Checker, Labels
 
 _SAMPLES = ("_bucket", "_sum", "_count")
@@ -98,6 +98,13 @@ def test_every_metric_of_ours_is_on_a_dashboard_or_in_an_alert() -> None:
         checker.labels(expr)
     unused = {m.name for m in OURS if not set(m.samples) & checker.used}
     assert unused <= {"poolserve_metrics_replicas", "poolserve_gpu_power_limit_watts"}
+
+
+def test_metrics_of_others_are_in_the_catalogue() -> None:
+    catalogue = RAY_SERVE | HAPROXY
+    for name in FOREIGN:
+        base = name.removesuffix("_bucket")
+        assert catalogue.get(base) is (Kind.HISTOGRAM if name != base else catalogue.get(name)) is not None, name
 
 
 def test_gauges_of_replicas_are_not_mistaken_for_sums() -> None:
