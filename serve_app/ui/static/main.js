@@ -127,6 +127,7 @@ async function send() {
   sending = new AbortController();
   busy(true);
   let command;
+  let response;
   try {
     key.set($("key").value);
     const kind = mode(task(), radio("what"));
@@ -144,12 +145,13 @@ async function send() {
     const { path, body } = request(kind, form, wire);
     const timeout = number("timeout");
     command = commandFor(path, kind, form, sent, timeout);
-    const response = await post(path, body, timeout, sending.signal);
+    response = await post(path, body, timeout, sending.signal);
     if (response.status === 401) askForKey();
     if (response.status === 200 && !response.body.error) showAnswer(kind, response, sent, command);
     else showProblem(response, command);
   } catch (error) {
-    const message = sending.signal.aborted ? "Stopped; the server drops the work." : `The server could not be reached: ${error.message}`;
+    const why = response ? "The answer could not be shown" : "The server could not be reached";
+    const message = sending.signal.aborted ? "Stopped; the server drops the work." : `${why}: ${error.message}`;
     showProblem({ status: 0, body: { error: { message } } }, command);
   } finally {
     sending = null;
