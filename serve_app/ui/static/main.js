@@ -156,6 +156,8 @@ async function send() {
   } finally {
     sending = null;
     busy(false);
+    // Below each other on narrow screens: what was asked for comes into sight.
+    if ($("answer").offsetLeft === $("form").offsetLeft) $("answer").scrollIntoView();
   }
 }
 
