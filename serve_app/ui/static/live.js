@@ -102,7 +102,7 @@ function tiles(view) {
     ["Tokens / s", rate(view, "poolserve_tokens_total"), amount],
     ["p50", view.before ? latency(0.5) : NaN, ms],
     ["p95", view.before ? latency(0.95) : NaN, ms],
-    ["Documents in flight", sum(view.now, "poolserve_documents_in_flight") ?? 0, amount],
+    ["In flight", sum(view.now, "poolserve_documents_in_flight") ?? 0, amount],
     ["Rejected / s", rate(view, "poolserve_rejected_total"), amount],
     ["Faults (5xx) / s", rate(view, "poolserve_requests_total", { status: /^5/ }), amount],
   ];
@@ -179,7 +179,7 @@ function versions(view, listed) {
 const meter = (value, limit, words = amount) => {
   if (value === undefined || !(limit > 0)) return value === undefined ? "–" : words(value);
   return h("span", { class: "meter" },
-    h("span", { class: "bar", "aria-hidden": "true" }, h("i", { vars: { "--w": Math.min(1, value / limit) } })), `${words(value)} of ${words(limit)}`);
+    h("span", { class: "bar", "aria-hidden": "true" }, h("i", { vars: { "--w": Math.min(1, value / limit) } })), limit === 1 ? words(value) : `${words(value)} of ${words(limit)}`);
 };
 
 function engines(view) {

@@ -27,7 +27,7 @@ async def test_readings_become_rates_times_and_meters(seen: Seen) -> None:
     assert float(await _tile(seen, "Requests / s")) > 0
     assert await _tile(seen, "p50") == "27.5 ms"  # halfway in the bucket from 25 to 30 ms
     assert await _tile(seen, "p95") == "29.8 ms"
-    assert await _tile(seen, "Documents in flight") == "84"
+    assert await _tile(seen, "In flight") == "84"
     stages = seen.page.locator("article", has_text="ce@1")
     legend = [text.strip() for text in await stages.locator(".legend li").all_inner_texts()]
     assert legend == ["tokenize 5.50 ms", "queue 5.50 ms", "engine 5.50 ms", "post 5.50 ms", "other 5.50 ms"]
