@@ -21,7 +21,7 @@ HOSTILE = [
     "{{constructor.constructor('window.pwned=1')()}}",
     "\u202egnihtemos\u202c",
     "<style>*{display:none}</style>",
-    "A" * 2_000,
+    "A" * 1_000,
     "words " * 3_000,
 ]
 
@@ -49,7 +49,7 @@ async def test_hostile_texts_stay_texts(app: App, seen: Seen) -> None:
         await _untouched(seen)
         shown = await page.inner_text("#result")
         assert all(text in shown.replace("\n", "") for text in HOSTILE[1:3]), model
-        await seen.shot(f"hostile-{model}")
+    await seen.shot("hostile")
 
 
 async def test_hostile_picture_urls_load_nothing_and_run_nothing(seen: Seen) -> None:
