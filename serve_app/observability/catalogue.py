@@ -84,6 +84,9 @@ DOCUMENTS = (1, 2, 5, 10, 20, 30, 50, 75, 100, 150, 200, 500, 1_000, 2_000)
 TOKENS = (16, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 262_144)
 
 _TARGET = ("model", "version")
+_SHADOW = (*_TARGET, "shadow")
+"""The version that answered the caller, and the one that got a copy."""
+SENT = "Copies for shadow versions by outcome: sent, answered, failed, cancelled, dropped, not_comparable, compared."
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
 REQUESTS = (
@@ -134,7 +137,7 @@ REQUESTS = (
     Metric(
         "poolserve_routing_decisions_total",
         _C,
-        "Requests routed to a version, by how the client named it: version, model, default (not at all).",
+        "Requests routed to a version, by how it was chosen: pinned, latest, sticky, weighted, default.",
         (*_TARGET, "reason"),
     ),
     Metric("poolserve_requests_in_flight", _G, "Requests under way in the gateways.", _TARGET),
@@ -143,18 +146,12 @@ REQUESTS = (
         "poolserve_model_ready", _G, "1: the last canary was answered; 0: not, or not yet.", _TARGET, merge=Merge.MIN
     ),
     Metric("poolserve_model_weight", _G, "The version's weight in the routing table.", _TARGET, merge=Merge.MAX),
-    Metric(
-        "poolserve_shadow_requests_total",
-        _C,
-        "Requests repeated on a shadow version, by outcome: compared, failed, dropped.",
-        (*_TARGET, "outcome"),
-    ),
-    Metric(
-        "poolserve_shadow_differences_total",
-        _C,
-        "Shadow answers that differ from the served one, by what: score, order.",
-        (*_TARGET, "kind"),
-    ),
+    Metric("poolserve_shadow_requests_total", _C, SENT, (*_SHADOW, "outcome")),
+    Metric("poolserve_shadow_values_total", _C, "Scores, or components of vectors, that were compared.", _SHADOW),
+    Metric("poolserve_shadow_difference_total", _C, "Sum of the absolute differences of compared values.", _SHADOW),
+    Metric("poolserve_shadow_difference_max", _G, "Largest absolute difference so far.", _SHADOW, merge=Merge.MAX),
+    Metric("poolserve_shadow_tops_total", _C, "Rankings whose first places were compared.", _SHADOW),
+    Metric("poolserve_shadow_tops_equal_total", _C, "Rankings whose first places were the same.", _SHADOW),
 )
 """Counted in the gateways."""
 
