@@ -5,6 +5,11 @@ from __future__ import annotations
 from cluster.dashboards.queries import ANSWERED, BY, CHOICES, CHOSEN, NAMED, one, quantile, rate, share
 from cluster.dashboards.spec import Dashboard, Kind, Panel, Query, Row
 
+PAIR = "{{model}} {{shadow}}"
+SHADOW = "model, shadow"
+VALUES = rate("poolserve_shadow_values_total", SHADOW, CHOSEN)
+TOPS = rate("poolserve_shadow_tops_total", SHADOW, CHOSEN)
+
 ROLLOUTS = Dashboard(
     "rollouts",
     "Poolserve: rollouts",
@@ -60,19 +65,37 @@ ROLLOUTS = Dashboard(
                     "percentunit",
                 ),
                 Panel(
-                    "Shadow requests",
-                    one(rate("poolserve_shadow_requests_total", f"{BY}, outcome", CHOSEN), f"{NAMED} {{{{outcome}}}}"),
-                    "reqps",
-                ),
-                Panel(
-                    "Shadow answers that differ",
-                    one(rate("poolserve_shadow_differences_total", f"{BY}, kind", CHOSEN), f"{NAMED} {{{{kind}}}}"),
-                    "reqps",
-                ),
-                Panel(
                     "Repeated on another replica",
                     one(rate("poolserve_retried_total", f"{BY}, reason", CHOSEN), f"{NAMED} {{{{reason}}}}"),
                     "reqps",
+                ),
+            ),
+        ),
+        Row(
+            "Shadow versions",
+            (
+                Panel(
+                    "Copies by outcome",
+                    one(
+                        rate("poolserve_shadow_requests_total", "model, shadow, outcome", CHOSEN),
+                        f"{PAIR} {{{{outcome}}}}",
+                    ),
+                    "reqps",
+                    width=6,
+                ),
+                Panel(
+                    "Mean difference of a score",
+                    one(share(rate("poolserve_shadow_difference_total", SHADOW, CHOSEN), VALUES), PAIR),
+                    width=6,
+                ),
+                Panel("Largest difference", one(f"poolserve_shadow_difference_max{{{CHOSEN}}}", PAIR), width=6),
+                Panel(
+                    "Same first places",
+                    one(share(rate("poolserve_shadow_tops_equal_total", SHADOW, CHOSEN), TOPS), PAIR),
+                    "percentunit",
+                    width=6,
+                    top=1,
+                    help="Share of the compared rankings whose first places are the same.",
                 ),
             ),
         ),
