@@ -7,6 +7,7 @@ import importlib
 import sys
 
 COMMANDS = {
+    "dashboards": ("cluster.dashboards.cli", "write Grafana dashboards and Prometheus rules; look at them locally"),
     "local": ("cluster.local_cluster", "start a Ray cluster of several nodes on this machine"),
     "materialize": ("cluster.materialize.cli", "put checkpoints on fast storage, verified by hash"),
     "rollout": ("cluster.rollout.cli", "bring a new version of a model into service, or retire an old one"),

@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 venv=${1:?usage: setup.sh VENV_DIR}
 python=${PYTHON:-python3.11}
 
+[ "${CI:-}" != true ] || scripts/test_tools.sh # a browser, and Prometheus's checker of rules
+
 stamp=$venv/.lock.sha256
 wanted=$(cat requirements/*.lock pyproject.toml scripts/setup.sh | sha256sum)
 [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0

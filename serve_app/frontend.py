@@ -16,9 +16,10 @@ from typing import Any, Protocol
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute
 from starlette.routing import Route as HttpRoute
 
-from serve_app import __version__, http
+from serve_app import __version__, http, ui
 from serve_app.api.base import Call, Limits, Meta
 from serve_app.api.openapi import docs_page, openapi
 from serve_app.api.routes import ROUTES, Route, answers_tei
@@ -151,7 +152,7 @@ class Frontend:
 
     def app(self) -> Starlette:
         """The ASGI application."""
-        routes = [HttpRoute(route.path, self._endpoint(route), methods=["POST"]) for route in ROUTES]
+        routes: list[BaseRoute] = [HttpRoute(route.path, self._endpoint(route), methods=["POST"]) for route in ROUTES]
         pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/v1/models": self._models,
             "/v1/routing": self._routing,
@@ -163,6 +164,8 @@ class Frontend:
             "/docs": self._docs,
         }
         routes += [HttpRoute(path, page) for path, page in pages.items()]
+        if self._settings.ui:
+            routes += ui.routes()
         handlers: dict[Any, Any] = {404: self._not_found, 405: self._not_allowed}
         return Starlette(routes=routes, exception_handlers=handlers)
 

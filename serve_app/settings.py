@@ -659,6 +659,7 @@ class GatewaySettings(Settings):
     observability: GatewayObservabilitySettings = Field(
         default_factory=GatewayObservabilitySettings, description="Metrics, traces and logs."
     )
+    ui: bool = Field(default=True, description="Serve the page at `/ui`. It needs no key; what it calls does.")
     replicas: ReplicaSettings = Field(default_factory=ReplicaSettings, description="Replicas of the gateway.")
 
     @model_validator(mode="after")
