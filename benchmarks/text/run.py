@@ -1,4 +1,4 @@
-"""One run of `absa`, `embed` or `classify`: start, check parity, measure in turns, write."""
+"""One run of `absa`, `embed`, `classify` or `documents`: start, check parity, measure in turns, write."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ class TextRun:
         self.result = TextResult(
             name=o.name,
             method=METHOD.format(described=o.workload.described, seconds=o.seconds, rounds=o.rounds),
+            unit="documents" if o.task == "documents" else "texts",
             command=o.command,
             folder=o.results_dir,
             settings=settings,
@@ -144,7 +145,10 @@ class TextRun:
     def _lengths(self) -> dict[str, Any]:
         texts = self.options.workload.texts("lengths", 500)
         if self.options.model_dir is None or not (self.options.model_dir / "tokenizer.json").is_file():
-            return {"unit": "words", **describe([len(text.split()) for text in texts])}
+            return {
+                "unit": "words",
+                **describe([len(" ".join(t if isinstance(t, tuple) else (t,)).split()) for t in texts]),
+            }
         tokenizer = load_tokenizer(self.options.model_dir)
         return {"unit": "tokens", **describe([len(e.ids) for e in tokenizer.encode_batch(texts)])}
 
@@ -247,22 +251,22 @@ class TextRun:
         return True
 
     def _entries(self, up: Sequence[Backend], library: bool) -> Iterator[_Entry]:
-        o = self.options
+        o, unit = self.options, self.result.unit
         for inputs in o.inputs:
             for c in o.concurrencies:
                 for backend in up:
-                    yield _Entry({"texts": inputs, "load": f"c={c}"}, inputs, backend, c)
+                    yield _Entry({unit: inputs, "load": f"c={c}"}, inputs, backend, c)
                 if library and (inputs, c) == (1, 1):
                     for method in o.methods:
                         if method.batch == 1:
-                            yield _Entry({"texts": 1, "load": "c=1"}, 1, method=method)
+                            yield _Entry({unit: 1, "load": "c=1"}, 1, method=method)
             for rate in o.rates:
                 for backend in up:
-                    yield _Entry({"texts": inputs, "load": f"{rate:g}/s"}, inputs, backend, o.clients, rate)
+                    yield _Entry({unit: inputs, "load": f"{rate:g}/s"}, inputs, backend, o.clients, rate)
         for method in o.methods if library else ():
             alone = method.batch == 1 and 1 in o.inputs and 1 in o.concurrencies
             if not alone:
-                yield _Entry({"texts": method.batch, "load": "offline"}, method.texts, method=method)
+                yield _Entry({unit: method.batch, "load": "offline"}, method.texts, method=method)
 
     def _warm_up(self, entry: _Entry, clients: ClientPool, library: LocalLibrary | None) -> None:
         """Also tells how many texts a turn of this kind will need."""
@@ -271,7 +275,7 @@ class TextRun:
             if library is not None:
                 library.turn(entry.method, o.workload.texts("warm", entry.method.texts), 0.2)
             return
-        count = max(o.warmup, 2 * entry.concurrency)
+        count = max(round(o.warmup / max(1.0, entry.inputs / 20)), 2 * entry.concurrency)
         load = self._send(entry, "start", 0, count, clients, min(3.0, max(1.0, o.seconds)), warmed=True)
         good = [outcome for outcome in load.outcomes if outcome.error is None]
         failed = len(load.outcomes) - len(good)
@@ -293,7 +297,7 @@ class TextRun:
             outcomes = library.turn(entry.method, texts, o.seconds)
         else:
             rate = self._rates[entry.side, entry.inputs, entry.condition["load"]]
-            count = max(4 * entry.concurrency, round(2.5 * rate * o.seconds) + 20)
+            count = max(4 * entry.concurrency, round(2.5 * rate * o.seconds) + 8)
             load = self._send(entry, f"{o.seed}/{place[0]}", max(8, entry.concurrency), count, clients, o.seconds)
             outcomes, failed = load.outcomes, load.warmup_failures
             extra["client_cpu"] = max(load.cpu_shares, default=0.0)
@@ -304,7 +308,7 @@ class TextRun:
             entry.side, entry.condition, place, entry.inputs, outcomes, extra=extra, also_failed=failed
         )
         self.result.turns.append(measured)
-        print(progress(measured, o.rounds, "texts"), flush=True)
+        print(progress(measured, o.rounds, self.result.unit), flush=True)
 
     def _send(
         self,
