@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks import environment, image_cli
+from benchmarks import environment, image_cli, starvation_cli
 from benchmarks.backends import Backend, UsageError, dtype_name, parse_backend
 from benchmarks.interrupts import interruptible_once
 from benchmarks.launch import VllmOptions, plain_serve_backend, poolserve_backend, vllm_backend
@@ -32,12 +32,22 @@ def parser() -> argparse.ArgumentParser:
     _rerank_options(commands.add_parser("rerank", help="closed-loop load on rerank routes, in alternating rounds"))
     text_cli.add_commands(commands)
     image_cli.add_commands(commands)
+    starvation_cli.add_commands(commands)
+    gate = commands.add_parser("gate", help="CPU time of the path's own Python against plain Python, in the same run")
+    gate.set_defaults(run=run_gate)
     make = commands.add_parser("make-model", help="write a reranker checkpoint with random weights")
     make.add_argument("--out", type=Path, required=True)
     make.add_argument("--shape", choices=SHAPES, default="0.6b")
     make.add_argument("--tokenizer", type=Path, required=True, help="folder with a BERT-style tokenizer.json")
     make.add_argument("--device", default="cpu", help="where the weights are drawn (cuda is faster)")
     return top
+
+
+def run_gate(a: argparse.Namespace, command: Sequence[str]) -> int:
+    """Runs `gate`, whose imports a GPU host's other benchmarks do without."""
+    from benchmarks.gate import run
+
+    return run()
 
 
 def _rerank_options(p: argparse.ArgumentParser) -> None:

@@ -36,6 +36,8 @@ METHOD = (
     "all texts at hand, tokenizing included; its requests are batches. A ratio of texts/s to a library is taken to its "
     "only turn of the round, a ratio of p50 only where both had the same condition."
 )
+MEASURING_S = 45.0
+"""Of a budget that no server's start may use up: those that are up are measured."""
 _SETTINGS = ("inputs", "concurrencies", "rates", "rounds", "seconds", "clients", "warmup", "timeout_s", "budget_s",
              "seed", "device", "max_model_len", "parity_texts", "allow_dtype_mismatch")  # fmt: skip
 
@@ -87,26 +89,38 @@ class TextRun:
         print(f"seed {self.options.seed}, lengths {self.result.lengths}", flush=True)
         try:
             with ExitStack() as stack:
-                library = stack.enter_context(self._library()) if self.options.model_dir is not None else None
-                clients = stack.enter_context(ClientPool(self.options.clients))
-                up = [b for b in self.options.backends if self._start(b, stack)]
-                library = library if library is not None and self._loaded(library) else None
-                self._describe(up)
-                up = self._check_parity(up, library)
-                self._measure(up, library, clients)
-        except (ServerFailed, LibraryFailed, RuntimeError) as error:
-            self.result.problems.append(str(error)[:2000])
-            print(f"error: {error}", flush=True)
-        except KeyboardInterrupt:
-            code = 130
-            self.result.problems.append("interrupted: rounds are missing")
+                try:
+                    self._start_and_measure(stack)
+                except (ServerFailed, LibraryFailed, RuntimeError) as error:
+                    self.result.problems.append(str(error)[:2000])
+                    print(f"error: {error}", flush=True)
+                except KeyboardInterrupt:
+                    code = 130
+                    self._cut_off()
+                page = self.result.write()  # stopping servers takes long, and whoever interrupted may not wait for it
+                print(f"\n{page.read_text()}\nwritten: {page}", flush=True)
         finally:
             for backend in self.options.backends:  # again, for a stop that Ctrl-C interrupted
                 if backend.server is not None:
                     backend.server.stop()
-            page = self.result.write()
-        print(f"\n{page.read_text()}\nwritten: {page}", flush=True)
         return code or int(not self.result.valid())
+
+    def _start_and_measure(self, stack: ExitStack) -> None:
+        library = stack.enter_context(self._library()) if self.options.model_dir is not None else None
+        clients = stack.enter_context(ClientPool(self.options.clients))
+        up = [b for b in self.options.backends if self._start(b, stack)]
+        library = library if library is not None and self._loaded(library) else None
+        self._describe(up)
+        up = self._check_parity(up, library)
+        self._measure(up, library, clients)
+
+    def _cut_off(self) -> None:
+        """Interrupted: whole rounds count, where there are any."""
+        entries = {(t.side, tuple(t.condition.values())) for t in self.result.turns if t.round == 0}
+        last = max((t.round for t in self.result.turns), default=-1)
+        whole = last + (sum(t.round == last for t in self.result.turns) >= len(entries) > 0 and last > 0)
+        self._keep(max(0, whole), "interrupted")
+        self.result.problems.append("interrupted: rounds are missing")
 
     def _library(self) -> LocalLibrary:
         o = self.options
@@ -125,6 +139,8 @@ class TextRun:
         """A server that does not start is a problem of the run, not its end: others are measured all the same."""
         try:
             if backend.server is not None:
+                left = self.options.budget_s - (time.monotonic() - self._began)
+                backend.server.limit_start(left - MEASURING_S)
                 stack.enter_context(_running(backend))
         except ServerFailed as error:
             print(f"error: {error}", flush=True)
@@ -240,15 +256,18 @@ class TextRun:
         spent = time.monotonic() - self._began
         if spent < self.options.budget_s:
             return False
-        said = f"{number} whole rounds: after {spent:.0f} s the time was up"
+        self._keep(number, f"after {spent:.0f} s the time was up")
+        if not number:
+            self.result.problems.append("turns are missing")
+        self.result.finished = bool(number)
+        return True
+
+    def _keep(self, number: int, why: str) -> None:
+        """Keeps the turns of so many whole rounds, or all where there is none."""
         if number:
             self.result.turns = [turn for turn in self.result.turns if turn.round < number]
-            self.result.notes.append(said)
-            self.result.finished = True
-        else:
-            self.result.problems.append(f"{said}, turns are missing")
+        self.result.notes.append(f"{number} whole rounds: {why}")
         self._best_baseline()
-        return True
 
     def _entries(self, up: Sequence[Backend], library: bool) -> Iterator[_Entry]:
         o, unit = self.options, self.result.unit

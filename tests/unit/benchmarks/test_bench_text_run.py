@@ -132,7 +132,8 @@ def test_a_budget_keeps_whole_rounds(serving: Callable[[web.Application], str], 
     code, result, _ = run(tmp_path, "embed", "--no-library", "--backend", f"ours={url}", "--budget", "0")
     assert code == 1
     assert result["rows"] == []
-    assert any("time was up" in problem for problem in result["problems"])
+    assert "turns are missing" in result["problems"]
+    assert any("time was up" in note for note in result["notes"])
 
 
 def test_time_per_document_is_told_by_the_size_of_a_request(
