@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from benchmarks import environment, image_cli, observability_cli
+from benchmarks import environment, image_cli, observability_cli, starvation_cli
 from benchmarks.backends import Backend, UsageError, dtype_name, parse_backend
 from benchmarks.interrupts import interruptible_once
-from benchmarks.launch import VllmOptions, poolserve_backend, vllm_backend
+from benchmarks.launch import VllmOptions, plain_serve_backend, poolserve_backend, vllm_backend
 from benchmarks.models import SHAPES, make_model
 from benchmarks.options import Options, requests_per_turn
 from benchmarks.processes import ServerFailed
@@ -35,12 +35,22 @@ def parser() -> argparse.ArgumentParser:
     image_cli.add_commands(commands)
     observability_cli.add_commands(commands)
     scaling_commands.add_commands(commands)
+    starvation_cli.add_commands(commands)
+    gate = commands.add_parser("gate", help="CPU time of the path's own Python against plain Python, in the same run")
+    gate.set_defaults(run=run_gate)
     make = commands.add_parser("make-model", help="write a reranker checkpoint with random weights")
     make.add_argument("--out", type=Path, required=True)
     make.add_argument("--shape", choices=SHAPES, default="0.6b")
     make.add_argument("--tokenizer", type=Path, required=True, help="folder with a BERT-style tokenizer.json")
     make.add_argument("--device", default="cpu", help="where the weights are drawn (cuda is faster)")
     return top
+
+
+def run_gate(a: argparse.Namespace, command: Sequence[str]) -> int:
+    """Runs `gate`, whose imports a GPU host's other benchmarks do without."""
+    from benchmarks.gate import run
+
+    return run()
 
 
 def _rerank_options(p: argparse.ArgumentParser) -> None:
@@ -53,7 +63,10 @@ def _rerank_options(p: argparse.ArgumentParser) -> None:
     servers.add_argument("--poolserve-url", default="http://127.0.0.1:8000")
     servers.add_argument("--launch-vllm", type=Path, metavar="MODEL_DIR")
     servers.add_argument("--vllm-args", default="", metavar="'--a b …'", help="more options of `vllm serve`")
-    servers.add_argument("--vllm-port", type=int, default=8011)
+    servers.add_argument("--vllm-tuned-args", metavar="'--a b …'", help="a second `vllm serve` with these instead")
+    servers.add_argument("--vllm-port", type=int, default=8011, help="the second one gets the next")
+    servers.add_argument("--launch-plain-serve", type=Path, metavar="MODEL_DIR", help="plain Ray Serve around vLLM")
+    servers.add_argument("--plain-serve-args", default="", metavar="'--a b …'", help="see benchmarks/plain_serve.py")
     servers.add_argument("--exclusive", action="store_true", help="only one launched server up at a time")
     servers.add_argument("--start-limit", type=float, default=600, metavar="S", help="for a launched server")
     servers.add_argument("--return-documents", action="append", default=[], metavar="NAME", help="ask it for the texts")
@@ -95,7 +108,8 @@ def backends(a: argparse.Namespace, scratch: Path) -> list[Backend]:
         UsageError: a launched server without a dtype, and whatever the launchers refuse.
     """
     found = [parse_backend(text, a.model) for text in a.backend]
-    cpu = not environment.gpus() if a.launch_vllm or a.launch_poolserve else False
+    launched = a.launch_vllm or a.launch_poolserve or a.launch_plain_serve
+    cpu = not environment.gpus() if launched else False
     dtype = dtype_name(a.dtype)
     common: dict[str, Any] = {"cpu": cpu, "logs": a.logs_dir, "start_limit_s": a.start_limit}
     if a.launch_poolserve:
@@ -104,17 +118,28 @@ def backends(a: argparse.Namespace, scratch: Path) -> list[Backend]:
     if a.launch_vllm:
         if dtype == "unknown":
             raise UsageError("--launch-vllm needs --dtype: `auto` turns float32 checkpoints into 16 bit")
-        vllm = VllmOptions(
-            model_dir=a.launch_vllm,
-            dtype=dtype,
-            max_model_len=a.max_model_len,
-            max_num_seqs=a.max_num_seqs,
-            max_num_batched_tokens=a.max_num_batched_tokens,
-            extra=a.vllm_args,
-            served_name=a.model or "reranker",
-            port=a.vllm_port,
+        sides = [("vllm", a.vllm_args), *([("vllm-tuned", a.vllm_tuned_args)] if a.vllm_tuned_args else [])]
+        for i, (name, extra) in enumerate(sides):
+            vllm = VllmOptions(
+                model_dir=a.launch_vllm,
+                dtype=dtype,
+                max_model_len=a.max_model_len,
+                max_num_seqs=a.max_num_seqs,
+                max_num_batched_tokens=a.max_num_batched_tokens,
+                extra=extra,
+                served_name=a.model or "reranker",
+                port=a.vllm_port + i,
+                name=name,
+            )
+            found.append(vllm_backend(vllm, scratch=scratch / name, **common))
+    if a.launch_plain_serve:
+        if dtype == "unknown":
+            raise UsageError("--launch-plain-serve needs --dtype")
+        found.append(
+            plain_serve_backend(
+                a.launch_plain_serve, dtype=dtype, max_model_len=a.max_model_len, extra=a.plain_serve_args, **common
+            )
         )
-        found.append(vllm_backend(vllm, scratch=scratch, **common))
     for name in [*a.return_documents, *([a.baseline] if a.baseline else [])]:
         if name not in {b.name for b in found}:
             raise UsageError(f"no backend is called {name!r}")
@@ -130,7 +155,7 @@ def rerank(a: argparse.Namespace, command: Sequence[str]) -> int:
     ):
         raise UsageError("--concurrency, --rounds, --clients and --documents are at least 1, concurrencies differ")
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
-        model_dir = a.reference or a.launch_vllm
+        model_dir = a.reference or a.launch_vllm or a.launch_plain_serve
         config = a.launch_poolserve
         options = Options(
             name=a.name,
@@ -166,7 +191,7 @@ def _joined(words: Sequence[str]) -> list[str]:
     """`--vllm-args X` as `--vllm-args=X`: argparse takes a lone `--enforce-eager` for an option of ours."""
     joined: list[str] = []
     for word in words:
-        if joined and joined[-1] in ("--vllm-args", "--vllm-tuned-args", "--poolserve-command"):
+        if joined and joined[-1] in ("--vllm-args", "--vllm-tuned-args", "--plain-serve-args", "--poolserve-command"):
             joined[-1] += f"={word}"
         else:
             joined.append(word)

@@ -52,7 +52,7 @@ step() {
   local name=$1 limit=$2
   shift 2
   echo "== $name, at most $limit s, $((SECONDS - began)) s since the start"
-  timeout --signal=INT --kill-after=15 "$limit" "$@" > >(tee -a "$out/$name.log") 2>&1
+  timeout --signal=INT --kill-after=30 "$limit" "$@" > >(tee -a "$out/$name.log") 2>&1
   local ended=$?
   echo "== $name ended with $ended, $((SECONDS - began)) s since the start"
   return $ended
@@ -84,11 +84,11 @@ measure() {
     sizes=$("$PYTHON" -c "print([1, 2, 4, *range(8, 256, 8), *range(256, 512, 16), *range(512, $graph_tokens + 1, 128)])")
     servers+=(--vllm-tuned-args "$vllm_args --api-server-count 2 --compilation-config '{\"cudagraph_capture_sizes\":${sizes// /}}'")
   fi
+  # Stopping takes up to 20 s: no turn is begun later than that before the end, results are written before it.
   left=$((limit - (SECONDS - started)))
-  # Stopping takes up to 25 s: no turn is begun later than that before the end.
   step "$task" "$left" "$PYTHON" -m benchmarks "$task" --name "gpu-$task" --results-dir "$out" --logs-dir "$out/logs" \
     "${servers[@]}" --model-dir "$model" --model "$task" --dtype "$DTYPE" --device "$DEVICE" --max-model-len "$window" \
-    --rounds "$ROUNDS" --seconds "$SECONDS_A_TURN" --clients "$CLIENTS" --start-limit $((left - 40)) --budget $((left - 25)) "$@"
+    --rounds "$ROUNDS" --seconds "$SECONDS_A_TURN" --clients "$CLIENTS" --start-limit "$left" --budget $((left - 20)) "$@"
 }
 
 if [[ $STEPS == *absa* ]]; then

@@ -15,8 +15,10 @@ from typing import Any
 import yaml
 
 from benchmarks.backends import Backend, UsageError, dtype_name
+from benchmarks.environment import REPOSITORY
 from benchmarks.processes import Server
 
+PLAIN_SERVE_PORT = 8021
 CPU_ENV = {
     # The default pins the threads of every engine to the same cores.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -93,6 +95,30 @@ def vllm_backend(options: VllmOptions, *, cpu: bool, scratch: Path, logs: Path, 
         start_limit_s=start_limit_s,
     )
     return Backend(options.name, f"{origin}/rerank", options.served_name, options.dtype, server=server)
+
+
+def plain_serve_backend(
+    model_dir: Path, *, dtype: str, max_model_len: int, extra: str, cpu: bool, logs: Path, start_limit_s: float
+) -> Backend:
+    """Plain Ray Serve around one vLLM engine (`plain_serve.py`), in a Ray cluster of its own.
+
+    Args:
+        extra: more options of that program.
+    """
+    origin = f"http://127.0.0.1:{PLAIN_SERVE_PORT}"
+    command = [sys.executable, "-m", "benchmarks.plain_serve", "--model-dir", str(model_dir), "--dtype", dtype]
+    command += ["--max-model-len", str(max_model_len), "--port", str(PLAIN_SERVE_PORT), *shlex.split(extra)]
+    path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+    server = Server(
+        "plain-serve",
+        command,
+        f"{origin}/ready",
+        {**(CPU_ENV if cpu else {}), "PYTHONPATH": path},
+        logs / "plain-serve.log",
+        stop_signal=signal.SIGINT,
+        start_limit_s=start_limit_s,
+    )
+    return Backend("plain-serve", f"{origin}/rerank", None, dtype, server=server)
 
 
 def _prepend_path(env: dict[str, str]) -> dict[str, str]:

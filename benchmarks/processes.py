@@ -105,6 +105,10 @@ class Server:
         self._leader = 0
         self._known: dict[int, int] = {}
 
+    def limit_start(self, seconds: float) -> None:
+        """Leaves it no more than this to become ready."""
+        self._start_limit_s = min(self._start_limit_s, max(1.0, seconds))
+
     def __enter__(self) -> Server:
         self.start()
         return self

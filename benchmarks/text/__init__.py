@@ -1,4 +1,4 @@
-"""`absa`, `embed` and `classify`: Poolserve over HTTP beside `vllm serve`, Transformers and sentence-transformers.
+"""`absa`, `embed`, `classify` and `documents`: Poolserve over HTTP beside other servers and beside libraries.
 
 | file | job |
 | --- | --- |

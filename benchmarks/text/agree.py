@@ -19,8 +19,8 @@ class TextAgreement:
     Attributes:
         same: share of texts with the same label, or with the same spans, or with the same label on every token; NaN
             for embeddings.
-        max_abs, mean_abs: differences of probabilities; for spans, of the scores of those that both sides found; for
-            embeddings of components.
+        max_abs, mean_abs: differences of probabilities or scores; for spans, of the scores of those that both sides
+            found; for embeddings of components.
         least_cosine: embeddings; NaN for others.
         least_same, most_abs, most_mean, cosine: limits; NaN: none.
     """
@@ -63,6 +63,8 @@ def limits(task: str, dtypes: Sequence[str]) -> dict[str, float]:
     half = any(dtype.endswith("float16") for dtype in dtypes)
     if task == "embed":
         return {"cosine": 0.995 if half else 0.99999}
+    if task == "documents":
+        return {"most_abs": 0.05 if half else 1e-3}
     if half:
         return {"least_same": 0.9, "most_mean": 0.02}
     return {"least_same": 1.0, "most_abs": 1e-3}
@@ -74,7 +76,7 @@ def compare(
     """Agreement of a side with the library.
 
     Args:
-        theirs: vectors, probabilities by label, or (spans, token probabilities).
+        theirs: vectors, scores, probabilities by label, or (spans, token probabilities).
         kept: the limits, as `limits` gives them.
     """
     same: list[bool] = []
@@ -85,7 +87,7 @@ def compare(
             a = a[0]
         if isinstance(a, Spans):
             spans = b[0]
-            same.append(a.places == spans.places)
+            same.append((a.places, a.sentiment) == (spans.places, spans.sentiment))
             known = dict(zip(spans.places, spans.scores, strict=True))
             scored = zip(a.places, a.scores, strict=True)
             differences += [abs(score - known[place]) for place, score in scored if place in known]
@@ -94,6 +96,8 @@ def compare(
             alike = a.shape == rows.shape
             same.append(alike and bool((a.argmax(1) == rows.argmax(1)).all()))
             differences += np.abs(a - rows).ravel().tolist() if alike else [math.inf]
+        elif isinstance(b, float):
+            differences.append(abs(a - b))
         elif isinstance(b, dict):
             values = list(b.values())
             row = [a.get(name, math.inf) for name in b] if isinstance(a, dict) else list(a)

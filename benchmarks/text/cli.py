@@ -1,4 +1,4 @@
-"""Command lines of `absa`, `embed` and `classify`; `README.md` explains their options."""
+"""Command lines of `absa`, `embed`, `classify` and `documents`; `README.md` explains their options."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ from benchmarks.text.checkpoints import TASKS, make_text_model
 from benchmarks.text.options import DEFAULT_LENGTHS, TextOptions, methods
 from benchmarks.text.run import TextRun
 from benchmarks.text.wire import SHAPES
-from benchmarks.text.workload import Drawn, FromFile, Lengths
+from benchmarks.text.workload import Drawn, DrawnPairs, FromFile, Lengths
 
 _HELP = {
     "absa": "aspect-based sentiment beside Transformers one by one and in batches",
     "embed": "embeddings beside sentence-transformers at its best batch size",
     "classify": "sequence classification beside Transformers one by one and in batches",
+    "documents": "reranking by documents of a request (is time per document flat?), beside a CrossEncoder",
 }
-_BATCHES = {"absa": [32], "embed": [32, 128, 512], "classify": [32]}
+_BATCHES = {"absa": [32], "embed": [32, 128, 512], "classify": [32], "documents": [32]}
+_INPUTS = {"documents": [20, 50, 100, 200, 500]}
 
 
 def add_commands(commands: Any) -> None:
     """Adds the subcommands."""
-    for task in TASKS:
+    for task in _HELP:
         _options(commands.add_parser(task, help=_HELP[task]), task)
     make = commands.add_parser("make-text-model", help="write a BERT checkpoint with random weights")
     make.set_defaults(run=make_model)
@@ -86,7 +88,9 @@ def _options(p: argparse.ArgumentParser, task: str) -> None:
     work.add_argument("--lengths", default=DEFAULT_LENGTHS[task], help="of synthetic texts, in words")
     work.add_argument("--tokenizer", type=Path, help="draws the words; default: the model's")
     load = p.add_argument_group("load")
-    load.add_argument("--inputs", type=int, nargs="+", default=[1], help="texts of a request")
+    load.add_argument(
+        "--inputs", type=int, nargs="+", default=_INPUTS.get(task, [1]), help="texts, or documents, of a request"
+    )
     load.add_argument("--concurrency", type=int, nargs="*", default=[1, 16], help="closed loops")
     load.add_argument("--rate", type=float, nargs="*", default=[], metavar="N", help="open loops, requests/s")
     load.add_argument("--rounds", type=int, default=3)
@@ -136,7 +140,7 @@ def backends(a: argparse.Namespace, scratch: Path) -> list[Backend]:
                 port=a.vllm_port + i,
                 name=name,
             )
-            shape = "openai" if a.task == "embed" else "vllm"
+            shape = {"embed": "openai", "documents": "rerank"}.get(a.task, "vllm")
             found.append(_shaped(vllm_backend(vllm, scratch=scratch / name, **common), a.task, shape))
     return found
 
@@ -161,10 +165,10 @@ def run(a: argparse.Namespace, command: Sequence[str]) -> int:
         raise UsageError("the library needs --dtype")
     words_from = a.tokenizer or model_dir
     if a.workload is not None:
-        workload: Any = FromFile(a.workload)
+        workload: Any = FromFile(a.workload, pairs=a.task == "documents")
     else:
         words = whole_words(load_tokenizer(words_from)) if words_from is not None else FALLBACK_WORDS
-        workload = Drawn(words, Lengths.parse(a.lengths))
+        workload = (DrawnPairs if a.task == "documents" else Drawn)(words, Lengths.parse(a.lengths))
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
         if a.launch_poolserve:  # where Poolserve is only on PYTHONPATH, vLLM does not know its plugin
             plugin.announce(Path(scratch) / "plugin", benchmark=False)

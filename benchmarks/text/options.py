@@ -1,4 +1,4 @@
-"""Settings of an `absa`, `embed` or `classify` run."""
+"""Settings of an `absa`, `embed`, `classify` or `documents` run."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ DEFAULT_LENGTHS = {
     "absa": "uniform:min=38,max=58",
     "embed": "lognormal:median=18,sigma=0.35,min=6,max=64",
     "classify": "lognormal:median=24,sigma=0.5,min=4,max=200",
+    "documents": "lognormal:median=75,sigma=0.45,min=15,max=380",
 }
 """In words; with the model's own tokenizer a word is a token, and two special ones come on top."""
 
@@ -30,7 +31,7 @@ class TextOptions:
         methods: how the library is run, one side each.
         dtype: of the library.
         device: `cpu`, `cuda` or `auto`.
-        inputs: texts of a request, one condition each.
+        inputs: texts, or documents, of a request, one condition each.
         concurrencies: requests in flight of closed loops.
         rates: requests/s of open loops.
         seconds: of a turn.
@@ -69,6 +70,11 @@ class TextOptions:
 
 def methods(task: str, batches: Sequence[int]) -> list[Method]:
     """Transformers one text at a time, as the published baseline, and in batches; sentence-transformers in batches."""
+    if task == "documents":
+        batched = [
+            Method(f"cross-encoder, {p}, batch {b}", p, b) for b in batches for p in ("fixed", "dynamic", "sorted")
+        ]
+        return [*batched, *(Method(f"cross-encoder, predict, batch {b}", "own", b) for b in batches)]
     if task == "embed":
         return [Method(f"sentence-transformers, batch {batch}", "own", batch) for batch in batches]
     paddings = ("fixed", "dynamic", "sorted")

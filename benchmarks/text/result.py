@@ -17,8 +17,6 @@ from benchmarks.text.agree import TextAgreement, agreement_cells, agreement_tabl
 from benchmarks.text.summary import TextSummary, summaries
 from benchmarks.turns import Measurement, failures
 
-FIGURES = ("p50 ms", "p95 ms", "p99 ms", "mean ms", "requests/s", "texts/s")
-
 
 @dataclass(slots=True)
 class TextResult:
@@ -26,6 +24,7 @@ class TextResult:
 
     Attributes:
         method: one paragraph: what a turn is.
+        unit: what a request has many of: `texts` or `documents`.
         settings, model, dtypes, lengths: conditions, for the results.
         backends: described servers.
         baselines: sides that ratios are taken against.
@@ -35,6 +34,7 @@ class TextResult:
 
     name: str
     method: str
+    unit: str
     command: Sequence[str]
     folder: Path
     settings: dict[str, Any]
@@ -107,13 +107,15 @@ class TextResult:
         return page
 
     def _header(self, summed: Sequence[TextSummary]) -> list[str]:
-        ratios = [f"{what} ÷ {name}" for name in self.baselines for what in ("texts/s", "p50")]
+        rate = f"{self.unit}/s"
+        ratios = [f"{what} ÷ {name}" for name in self.baselines for what in (rate, "p50")]
+        figures = ["p50 ms", "p95 ms", "p99 ms", "mean ms", f"p50 ms/{self.unit[:-1]}", "requests/s", rate]
         conditions = list(summed[0].condition) if summed else []
-        return [*conditions, "side", *FIGURES, *ratios, "requests", "errors"]
+        return [*conditions, "side", *figures, *ratios, "requests", "errors"]
 
     def _cells(self, s: TextSummary) -> list[str]:
         ratios = [str(part) for name in self.baselines for part in (s.ratios[name].rate, s.ratios[name].latency)]
-        figures = [s.p50_ms, s.p95_ms, s.p99_ms, s.mean_ms, s.requests_per_s, s.texts_per_s]
+        figures = [s.p50_ms, s.p95_ms, s.p99_ms, s.mean_ms, s.text_ms, s.requests_per_s, s.texts_per_s]
         return [*map(str, s.condition.values()), s.side, *map(str, figures), *ratios, str(s.requests), str(s.errors)]
 
     def _conditions_said(self, result: Mapping[str, Any], summed: Sequence[TextSummary]) -> Iterator[str]:
@@ -144,9 +146,38 @@ class TextResult:
             names = list(dict.fromkeys(name for s in summed for name in s.stages))
             yield from table([*summed[0].condition, "side", *names], self._stages(summed, names))
             yield ""
+        if flat := self._flat(summed):
+            text = f"p50 per {self.unit[:-1]}, ms; and over that of the smallest request."
+            yield from (f"## By {self.unit} of a request", "", text, "", *table(*flat), "")
         if self.agreements:
             yield from ("## Parity", "", *agreement_table(self.agreements), "")
         yield from ("## Conditions", "", *self._conditions_said(result, summed), "")
+
+    def _sizes(self, summed: Sequence[TextSummary]) -> dict[tuple[str, str], list[TextSummary]]:
+        """Sides and loads that were measured with several sizes of requests, the smallest first."""
+        groups: dict[tuple[str, str], list[TextSummary]] = {}
+        for s in summed:
+            if s.condition["load"] != "offline":
+                groups.setdefault((str(s.condition["load"]), s.side), []).append(s)
+        return {
+            key: sorted(group, key=lambda s: int(s.condition[self.unit]))
+            for key, group in groups.items()
+            if len(group) > 1
+        }
+
+    def _flat(self, summed: Sequence[TextSummary]) -> tuple[list[str], list[list[str]]] | None:
+        """How p50 per text changes with the size of a request: header and rows."""
+        groups = self._sizes(summed)
+        if not groups:
+            return None
+        sizes = sorted({int(s.condition[self.unit]) for group in groups.values() for s in group})
+        rows = []
+        for (load, side), group in groups.items():
+            first = group[0].text_ms.median
+            by_size = {int(s.condition[self.unit]): s.text_ms.median for s in group}
+            cells = [f"{show(by_size[n])} ({show(by_size[n] / first)}x)" if n in by_size else "-" for n in sizes]
+            rows.append([load, side, *cells])
+        return ["load", "side", *map(str, sizes)], rows
 
     def _stages(self, summed: Sequence[TextSummary], names: Sequence[str]) -> Iterator[list[str]]:
         for s in summed:
@@ -160,10 +191,15 @@ class TextResult:
         for line in [*result["problems"], *result["notes"]]:
             yield charts.paragraph(line)
         yield charts.paragraph(self.method)
-        yield charts.bars("texts/s: median, and range over rounds", [(s.label, s.texts_per_s) for s in summed])
+        yield charts.bars(f"{self.unit}/s: median, and range over rounds", [(s.label, s.texts_per_s) for s in summed])
         served = [s for s in summed if s.condition.get("load") != "offline"]
         yield charts.bars("p50 of a request, ms", [(s.label, s.p50_ms) for s in served])
         yield charts.bars("p95 of a request, ms", [(s.label, s.p95_ms) for s in served])
+        series = {
+            f"{side}, {load}": [(float(s.condition[self.unit]), s.text_ms.median) for s in group]
+            for (load, side), group in self._sizes(summed).items()
+        }
+        yield charts.lines(f"p50 per {self.unit[:-1]}", f"{self.unit} of a request", "ms", series)
         yield "<h2>Figures</h2>" + charts.html_table(self._header(summed), map(self._cells, summed))
         if self.agreements:
             header = ["side", "against", "texts", "same", "max abs", "mean abs", "least cosine", "limits", ""]

@@ -1,4 +1,4 @@
-"""One run of `absa`, `embed` or `classify`: start, check parity, measure in turns, write."""
+"""One run of `absa`, `embed`, `classify` or `documents`: start, check parity, measure in turns, write."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ METHOD = (
     "all texts at hand, tokenizing included; its requests are batches. A ratio of texts/s to a library is taken to its "
     "only turn of the round, a ratio of p50 only where both had the same condition."
 )
+MEASURING_S = 45.0
+"""Of a budget that no server's start may use up: those that are up are measured."""
 _SETTINGS = ("inputs", "concurrencies", "rates", "rounds", "seconds", "clients", "warmup", "timeout_s", "budget_s",
              "seed", "device", "max_model_len", "parity_texts", "allow_dtype_mismatch")  # fmt: skip
 
@@ -70,6 +72,7 @@ class TextRun:
         self.result = TextResult(
             name=o.name,
             method=METHOD.format(described=o.workload.described, seconds=o.seconds, rounds=o.rounds),
+            unit="documents" if o.task == "documents" else "texts",
             command=o.command,
             folder=o.results_dir,
             settings=settings,
@@ -86,26 +89,38 @@ class TextRun:
         print(f"seed {self.options.seed}, lengths {self.result.lengths}", flush=True)
         try:
             with ExitStack() as stack:
-                library = stack.enter_context(self._library()) if self.options.model_dir is not None else None
-                clients = stack.enter_context(ClientPool(self.options.clients))
-                up = [b for b in self.options.backends if self._start(b, stack)]
-                library = library if library is not None and self._loaded(library) else None
-                self._describe(up)
-                up = self._check_parity(up, library)
-                self._measure(up, library, clients)
-        except (ServerFailed, LibraryFailed, RuntimeError) as error:
-            self.result.problems.append(str(error)[:2000])
-            print(f"error: {error}", flush=True)
-        except KeyboardInterrupt:
-            code = 130
-            self.result.problems.append("interrupted: rounds are missing")
+                try:
+                    self._start_and_measure(stack)
+                except (ServerFailed, LibraryFailed, RuntimeError) as error:
+                    self.result.problems.append(str(error)[:2000])
+                    print(f"error: {error}", flush=True)
+                except KeyboardInterrupt:
+                    code = 130
+                    self._cut_off()
+                page = self.result.write()  # stopping servers takes long, and whoever interrupted may not wait for it
+                print(f"\n{page.read_text()}\nwritten: {page}", flush=True)
         finally:
             for backend in self.options.backends:  # again, for a stop that Ctrl-C interrupted
                 if backend.server is not None:
                     backend.server.stop()
-            page = self.result.write()
-        print(f"\n{page.read_text()}\nwritten: {page}", flush=True)
         return code or int(not self.result.valid())
+
+    def _start_and_measure(self, stack: ExitStack) -> None:
+        library = stack.enter_context(self._library()) if self.options.model_dir is not None else None
+        clients = stack.enter_context(ClientPool(self.options.clients))
+        up = [b for b in self.options.backends if self._start(b, stack)]
+        library = library if library is not None and self._loaded(library) else None
+        self._describe(up)
+        up = self._check_parity(up, library)
+        self._measure(up, library, clients)
+
+    def _cut_off(self) -> None:
+        """Interrupted: whole rounds count, where there are any."""
+        entries = {(t.side, tuple(t.condition.values())) for t in self.result.turns if t.round == 0}
+        last = max((t.round for t in self.result.turns), default=-1)
+        whole = last + (sum(t.round == last for t in self.result.turns) >= len(entries) > 0 and last > 0)
+        self._keep(max(0, whole), "interrupted")
+        self.result.problems.append("interrupted: rounds are missing")
 
     def _library(self) -> LocalLibrary:
         o = self.options
@@ -124,6 +139,8 @@ class TextRun:
         """A server that does not start is a problem of the run, not its end: others are measured all the same."""
         try:
             if backend.server is not None:
+                left = self.options.budget_s - (time.monotonic() - self._began)
+                backend.server.limit_start(left - MEASURING_S)
                 stack.enter_context(_running(backend))
         except ServerFailed as error:
             print(f"error: {error}", flush=True)
@@ -144,7 +161,10 @@ class TextRun:
     def _lengths(self) -> dict[str, Any]:
         texts = self.options.workload.texts("lengths", 500)
         if self.options.model_dir is None or not (self.options.model_dir / "tokenizer.json").is_file():
-            return {"unit": "words", **describe([len(text.split()) for text in texts])}
+            return {
+                "unit": "words",
+                **describe([len(" ".join(t if isinstance(t, tuple) else (t,)).split()) for t in texts]),
+            }
         tokenizer = load_tokenizer(self.options.model_dir)
         return {"unit": "tokens", **describe([len(e.ids) for e in tokenizer.encode_batch(texts)])}
 
@@ -236,33 +256,36 @@ class TextRun:
         spent = time.monotonic() - self._began
         if spent < self.options.budget_s:
             return False
-        said = f"{number} whole rounds: after {spent:.0f} s the time was up"
-        if number:
-            self.result.turns = [turn for turn in self.result.turns if turn.round < number]
-            self.result.notes.append(said)
-            self.result.finished = True
-        else:
-            self.result.problems.append(f"{said}, turns are missing")
-        self._best_baseline()
+        self._keep(number, f"after {spent:.0f} s the time was up")
+        if not number:
+            self.result.problems.append("turns are missing")
+        self.result.finished = bool(number)
         return True
 
+    def _keep(self, number: int, why: str) -> None:
+        """Keeps the turns of so many whole rounds, or all where there is none."""
+        if number:
+            self.result.turns = [turn for turn in self.result.turns if turn.round < number]
+        self.result.notes.append(f"{number} whole rounds: {why}")
+        self._best_baseline()
+
     def _entries(self, up: Sequence[Backend], library: bool) -> Iterator[_Entry]:
-        o = self.options
+        o, unit = self.options, self.result.unit
         for inputs in o.inputs:
             for c in o.concurrencies:
                 for backend in up:
-                    yield _Entry({"texts": inputs, "load": f"c={c}"}, inputs, backend, c)
+                    yield _Entry({unit: inputs, "load": f"c={c}"}, inputs, backend, c)
                 if library and (inputs, c) == (1, 1):
                     for method in o.methods:
                         if method.batch == 1:
-                            yield _Entry({"texts": 1, "load": "c=1"}, 1, method=method)
+                            yield _Entry({unit: 1, "load": "c=1"}, 1, method=method)
             for rate in o.rates:
                 for backend in up:
-                    yield _Entry({"texts": inputs, "load": f"{rate:g}/s"}, inputs, backend, o.clients, rate)
+                    yield _Entry({unit: inputs, "load": f"{rate:g}/s"}, inputs, backend, o.clients, rate)
         for method in o.methods if library else ():
             alone = method.batch == 1 and 1 in o.inputs and 1 in o.concurrencies
             if not alone:
-                yield _Entry({"texts": method.batch, "load": "offline"}, method.texts, method=method)
+                yield _Entry({unit: method.batch, "load": "offline"}, method.texts, method=method)
 
     def _warm_up(self, entry: _Entry, clients: ClientPool, library: LocalLibrary | None) -> None:
         """Also tells how many texts a turn of this kind will need."""
@@ -271,7 +294,7 @@ class TextRun:
             if library is not None:
                 library.turn(entry.method, o.workload.texts("warm", entry.method.texts), 0.2)
             return
-        count = max(o.warmup, 2 * entry.concurrency)
+        count = max(round(o.warmup / max(1.0, entry.inputs / 20)), 2 * entry.concurrency)
         load = self._send(entry, "start", 0, count, clients, min(3.0, max(1.0, o.seconds)), warmed=True)
         good = [outcome for outcome in load.outcomes if outcome.error is None]
         failed = len(load.outcomes) - len(good)
@@ -293,7 +316,7 @@ class TextRun:
             outcomes = library.turn(entry.method, texts, o.seconds)
         else:
             rate = self._rates[entry.side, entry.inputs, entry.condition["load"]]
-            count = max(4 * entry.concurrency, round(2.5 * rate * o.seconds) + 20)
+            count = max(4 * entry.concurrency, round(2.5 * rate * o.seconds) + 8)
             load = self._send(entry, f"{o.seed}/{place[0]}", max(8, entry.concurrency), count, clients, o.seconds)
             outcomes, failed = load.outcomes, load.warmup_failures
             extra["client_cpu"] = max(load.cpu_shares, default=0.0)
@@ -304,7 +327,7 @@ class TextRun:
             entry.side, entry.condition, place, entry.inputs, outcomes, extra=extra, also_failed=failed
         )
         self.result.turns.append(measured)
-        print(progress(measured, o.rounds, "texts"), flush=True)
+        print(progress(measured, o.rounds, self.result.unit), flush=True)
 
     def _send(
         self,

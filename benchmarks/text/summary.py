@@ -25,7 +25,7 @@ class Ratios:
 
 @dataclass(frozen=True, slots=True)
 class TextSummary:
-    """All rounds of one side under one condition."""
+    """All rounds of one side under one condition. `text_ms`: p50 over the texts of a request."""
 
     side: str
     condition: Condition
@@ -37,6 +37,7 @@ class TextSummary:
     mean_ms: Spread
     requests_per_s: Spread
     texts_per_s: Spread
+    text_ms: Spread
     ratios: Mapping[str, Ratios]
     stages: Mapping[str, Mapping[str, float]]
     client_cpu: float
@@ -93,6 +94,7 @@ def _summary(group: Sequence[Measurement], turns: Sequence[Measurement], baselin
         mean_ms=spread(turn.mean_ms for turn in group),
         requests_per_s=spread(turn.requests_per_s for turn in group),
         texts_per_s=spread(turn.items_per_s for turn in group),
+        text_ms=spread(turn.p50_ms / turn.items for turn in group),
         ratios=ratios,
         stages={
             name: {q: spread(t.stages[name][q] for t in group if name in t.stages).median for q in ("p50_ms", "p95_ms")}

@@ -10,20 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.wire import MalformedAnswer, dumps, loads
+from benchmarks.wire import MalformedAnswer, dumps, loads, scores
 
 Answer = Any
-"""What one text got: a vector, label probabilities by name or in columns, token probabilities, or `Spans`."""
-Body = Callable[[Sequence[str], "str | None"], bytes]
+"""What one text got: a vector, label probabilities by name or in columns, token probabilities, `Spans`, or a score."""
+Body = Callable[[Sequence[Any], "str | None"], bytes]
 Read = Callable[[bytes, int], list[Answer]]
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """An aspect-based answer: (start, end, aspect, polarity) of each span, and the scores beside them."""
+    """An aspect-based answer: (start, end, aspect, polarity) of each span, the scores beside them, and the sentiment of
+    the whole text where the model has one."""
 
     places: tuple[tuple[int, int, str | None, str], ...]
     scores: tuple[float, ...]
+    sentiment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,19 @@ def _embed_body(texts: Sequence[str], model: str | None) -> bytes:
 
 def _tei_body(texts: Sequence[str], model: str | None) -> bytes:
     return dumps({"inputs": list(texts)})
+
+
+Pair = tuple[str, str]
+"""A query and a document. A request of several has the first one's query: documents of one query, as rerankers are
+asked."""
+
+
+def _rerank_body(pairs: Sequence[Any], model: str | None) -> bytes:
+    return _fields(model, query=pairs[0][0], documents=[document for _, document in pairs])
+
+
+def _tei_rerank_body(pairs: Sequence[Any], model: str | None) -> bytes:
+    return dumps({"query": pairs[0][0], "texts": [document for _, document in pairs]})
 
 
 def _predict_body(texts: Sequence[str], model: str | None) -> bytes:
@@ -109,7 +124,9 @@ def read_spans(payload: bytes, count: int) -> list[Answer]:
         scores = tuple(float(span["score"]) for span in spans)
         if not all(map(math.isfinite, scores)):
             raise ValueError("a score is not finite")
-        return Spans(tuple((s["start"], s["end"], s["aspect"], s["polarity"]) for s in spans), scores)
+        sentiment = item.get("sentiment")
+        places = tuple((s["start"], s["end"], s["aspect"], s["polarity"]) for s in spans)
+        return Spans(places, scores, sentiment and str(sentiment["label"]))
 
     return _read(payload, count, _data, one)
 
@@ -140,6 +157,8 @@ def read_probabilities(payload: bytes, count: int) -> list[Answer]:
 
 
 def _by_label(entries: Any) -> dict[str, float]:
+    if not isinstance(entries, list) or not entries:
+        raise ValueError("no labels")
     return {str(entry["label"]): float(_finite([entry["score"]])[0]) for entry in entries}
 
 
@@ -151,6 +170,20 @@ def read_named(payload: bytes, count: int) -> list[Answer]:
 def read_infinity(payload: bytes, count: int) -> list[Answer]:
     """Infinity's /classify: probabilities by label."""
     return _read(payload, count, lambda answer: answer["data"], _by_label)
+
+
+def read_tei_scores(payload: bytes, count: int) -> list[Answer]:
+    """TEI's /rerank: scores in the order of the documents."""
+
+    def items(answer: Any) -> list[Any]:
+        return sorted(_bare(answer), key=lambda item: int(item["index"]))
+
+    return _read(payload, count, items, lambda item: float(_finite([item["score"]])[0]))
+
+
+def read_scores(payload: bytes, count: int) -> list[Answer]:
+    """The rerank route of Jina, Cohere and vLLM: scores in the order of the documents."""
+    return list(scores(payload, count))
 
 
 SHAPES: dict[str, dict[str, Shape]] = {
@@ -166,6 +199,10 @@ SHAPES: dict[str, dict[str, Shape]] = {
         "vllm": Shape("/classify", _input_body, read_probabilities),
         "tei": Shape("/predict", _predict_body, read_named),
         "infinity": Shape("/classify", _input_body, read_infinity),
+    },
+    "documents": {
+        "rerank": Shape("/rerank", _rerank_body, read_scores),
+        "tei": Shape("/rerank", _tei_rerank_body, read_tei_scores),
     },
 }
 """By command. The first of each is Poolserve's and the default."""

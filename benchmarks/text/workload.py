@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -69,11 +69,11 @@ class Lengths:
 
 
 class Workload(Protocol):
-    """Where texts come from. `described`: for the results."""
+    """Where texts, or pairs of a query and a document, come from. `described`: for the results."""
 
     described: str
 
-    def texts(self, seed: str, count: int) -> list[str]:
+    def texts(self, seed: str, count: int) -> list[Any]:
         """So many texts, determined by the seed."""
         ...
 
@@ -96,31 +96,70 @@ class Drawn:
         return [corpus.text(self._lengths.draw(source)) for _ in range(count)]
 
 
+class DrawnPairs:
+    """Pairs that never repeat; a query has 5-16 words.
+
+    Args:
+        words: the vocabulary, most frequent first.
+        lengths: of the documents.
+    """
+
+    def __init__(self, words: Sequence[str], lengths: Lengths) -> None:
+        self._words = words
+        self._lengths = lengths
+        self.described = f"synthetic, queries of 5-16 words, words of a document {lengths}"
+
+    def texts(self, seed: str, count: int) -> list[Any]:
+        """See `Workload.texts`."""
+        corpus, source = Corpus(self._words, seed), random.Random(f"lengths/{seed}")
+        return [(corpus.query(), corpus.text(self._lengths.draw(source))) for _ in range(count)]
+
+
 class FromFile:
     """Texts of a file, in an order that the seed decides; they repeat when more are asked for than the file has.
 
     Args:
         path: JSONL; a line is a string, or an object with one of the fields of `_FIELDS`, which may hold a list.
+        pairs: a line is an object with `query` and `documents` instead, or one `document`.
 
     Raises:
         UsageError: a line holds no text; names it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._texts = _read(path)
-        self.described = f"{path.name}, {len(self._texts)} texts"
+    def __init__(self, path: Path, *, pairs: bool = False) -> None:
+        self._texts: list[Any] = _read(path, _pairs if pairs else _texts)
+        self.described = f"{path.name}, {len(self._texts)} {'pairs' if pairs else 'texts'}"
 
-    def texts(self, seed: str, count: int) -> list[str]:
+    def texts(self, seed: str, count: int) -> list[Any]:
         """See `Workload.texts`."""
         source = random.Random(seed)
-        found: list[str] = []
+        found: list[Any] = []
         while len(found) < count:
             found += source.sample(self._texts, len(self._texts))
         return found[:count]
 
 
-def _read(path: Path) -> list[str]:
-    found: list[str] = []
+def _texts(value: Any) -> list[Any]:
+    """What a line holds; empty: nothing of use."""
+    if isinstance(value, dict):
+        value = next((value[name] for name in _FIELDS if name in value), None)
+    return value if isinstance(value, list) else [value]
+
+
+def _pairs(value: Any) -> list[Any]:
+    if not isinstance(value, dict):
+        return []
+    documents = value.get("documents", value.get("document"))
+    listed = documents if isinstance(documents, list) else [documents]
+    return [(value.get("query"), document) for document in listed]
+
+
+def _is_text(item: Any) -> bool:
+    return all(isinstance(part, str) and part.strip() for part in (item if isinstance(item, tuple) else (item,)))
+
+
+def _read(path: Path, items: Callable[[Any], list[Any]]) -> list[Any]:
+    found: list[Any] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
             continue
@@ -128,11 +167,10 @@ def _read(path: Path) -> list[str]:
             value: Any = json.loads(line)
         except ValueError as error:
             raise UsageError(f"{path.name}, line {number}: not JSON: {error}") from None
-        if isinstance(value, dict):
-            value = next((value[name] for name in _FIELDS if name in value), None)
-        texts = value if isinstance(value, list) else [value]
-        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-            raise UsageError(f"{path.name}, line {number}: no text; expected a string or one of {', '.join(_FIELDS)}")
+        texts = items(value)
+        if not texts or not all(map(_is_text, texts)):
+            wanted = "query and documents" if items is _pairs else f"a string or one of {', '.join(_FIELDS)}"
+            raise UsageError(f"{path.name}, line {number}: no text; expected {wanted}")
         found += texts
     if not found:
         raise UsageError(f"{path.name} holds no text")

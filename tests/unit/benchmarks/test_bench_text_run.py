@@ -15,8 +15,12 @@ from aiohttp import web
 
 from benchmarks import wire
 from benchmarks.cli import main
+from benchmarks.text.agree import compare, limits
+from benchmarks.text.computing import Classifiers, CrossEncoders, Method, load
+from benchmarks.text.wire import Spans
 from tests.unit.benchmarks.serving import Serving
 
+ZOO = Path(__file__).parents[3] / "model_zoo"
 QUICK = ["--concurrency", "1", "3", "--rounds", "2", "--seconds", "0.05", "--warmup", "4", "--parity-texts", "5"]
 
 
@@ -97,7 +101,7 @@ def test_all_sides_are_measured_in_alternating_order(serving: Callable[[web.Appl
     assert figures["vllm", 4, "c=3"]["ratios"]["vllm"]["rate"]["median"] == 1
     assert figures["ours", 1, "c=1"]["stages"]["engine"]["p50_ms"] == 1.5
     page = data.with_suffix(".html").read_text()
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert not any(mark in page for mark in ("src=", "href=", "url(", "@import")), "the page is self-contained"
 
 
@@ -128,4 +132,63 @@ def test_a_budget_keeps_whole_rounds(serving: Callable[[web.Application], str], 
     code, result, _ = run(tmp_path, "embed", "--no-library", "--backend", f"ours={url}", "--budget", "0")
     assert code == 1
     assert result["rows"] == []
-    assert any("time was up" in problem for problem in result["problems"])
+    assert "turns are missing" in result["problems"]
+    assert any("time was up" in note for note in result["notes"])
+
+
+def test_time_per_document_is_told_by_the_size_of_a_request(
+    serving: Callable[[web.Application], str], tmp_path: Path
+) -> None:
+    async def rerank(request: web.Request) -> web.Response:
+        body = wire.loads(await request.read())
+        scored = [{"index": i, "relevance_score": 0.5} for i in range(len(body["documents"]))]
+        return web.json_response({"results": scored})
+
+    app = web.Application()
+    app.router.add_post("/rerank", rerank)
+    code, result, data = run(
+        tmp_path, "documents", "--no-library", "--inputs", "2", "8", "--backend", f"ours={serving(app)}"
+    )
+    assert code == 0, result["problems"]
+    assert {s["condition"]["documents"] for s in result["summary"]} == {2, 8}
+    for s in result["summary"]:
+        assert s["text_ms"]["low"] <= s["p50_ms"]["high"] / s["condition"]["documents"]
+    page = data.with_suffix(".md").read_text()
+    assert "## By documents of a request" in page
+    assert "| c=1 | ours |" in page
+
+
+@pytest.mark.parametrize("task", ["absa", "classify", "documents"])
+def test_a_library_answers_the_same_whatever_the_padding(task: str) -> None:
+    model = {"absa": "absa-mini", "classify": "intent-mini", "documents": "ce-mini"}[task]
+    library = load(task, ZOO / model, dtype="float32", device="cpu", max_model_len=64)
+    texts: list[Any] = ["The food was great, the service slow.", "cheap shoes", "Nice view, bad coffee and rude staff"]
+    if task == "documents":
+        texts = [("red shoes", text) for text in texts]
+    alone = library.answers(texts)
+    for padding, batch in (("fixed", 2), ("dynamic", 3), ("sorted", 2)):
+        library.run(Method("m", padding, batch), texts)
+    if isinstance(library, CrossEncoders):
+        together: list[Any] = [float(score) for score in library._forward(texts, "longest")]
+    else:
+        assert isinstance(library, Classifiers)
+        rows = list(library._forward(texts, "longest"))
+        if task == "absa":
+            together = [library._spans(text, *row) for text, row in zip(texts, rows, strict=True)]
+        else:
+            together = [dict(zip(alone[0], row.tolist(), strict=True)) for _, row, _ in rows]
+    agreed = compare("together", together, "alone", alone, limits(task, ["float32"]))
+    assert agreed.passed, agreed
+    assert task != "absa" or any(spans.places for spans, _ in alone)
+
+
+def test_another_answer_fails_parity() -> None:
+    spans = Spans(((0, 4, "food", "positive"),), (0.9,))
+    other = Spans(((0, 4, "food", "negative"),), (0.9,))
+    rows = np.zeros((3, 2), dtype=np.float32)
+    kept = limits("absa", ["float32"])
+    assert compare("a", [spans], "b", [(spans, rows)], kept).passed
+    assert not compare("a", [other], "b", [(spans, rows)], kept).passed
+    assert not compare("a", [{"x": 0.1, "y": 0.9}], "b", [{"x": 0.9, "y": 0.1}], kept).passed
+    assert not compare("a", [np.array([1.0, 0.0])], "b", [np.array([0.0, 1.0])], limits("embed", ["float32"])).passed
+    assert not compare("a", [0.5], "b", [0.6], limits("documents", ["bfloat16"])).passed

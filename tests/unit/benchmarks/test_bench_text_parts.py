@@ -1,0 +1,132 @@
+"""Workloads, shapes, sums and charts of the text benchmarks."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import charts
+from benchmarks.backends import UsageError
+from benchmarks.corpus import FALLBACK_WORDS
+from benchmarks.stats import Spread
+from benchmarks.text.summary import best, summaries
+from benchmarks.text.wire import SHAPES
+from benchmarks.text.workload import Drawn, DrawnPairs, FromFile, Lengths
+from benchmarks.turns import Measurement
+from benchmarks.wire import MalformedAnswer
+
+
+def test_lengths_follow_what_is_stated() -> None:
+    source = random.Random(1)
+    assert {Lengths.parse("fixed:words=7").draw(source) for _ in range(20)} == {7}
+    drawn = [Lengths.parse("uniform:min=38,max=58").draw(source) for _ in range(2000)]
+    assert (min(drawn), max(drawn)) == (38, 58)
+    drawn = sorted(Lengths.parse("lognormal:median=40,sigma=0.5,min=5,max=90").draw(source) for _ in range(4000))
+    assert 38 <= drawn[2000] <= 42
+    assert drawn[0] >= 5
+    assert drawn[-1] == 90
+
+
+@pytest.mark.parametrize("text", ["normal:mean=3", "fixed:50", "uniform:min=9,max=3", "fixed:words=0", "lognormal"])
+def test_other_lengths_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--lengths"):
+        Lengths.parse(text)
+
+
+def test_texts_are_decided_by_the_seed() -> None:
+    work = Drawn(FALLBACK_WORDS, Lengths.parse("uniform:min=3,max=9"))
+    assert work.texts("a", 20) == work.texts("a", 20)
+    assert not set(work.texts("a", 20)) & set(work.texts("b", 20))
+    pairs = DrawnPairs(FALLBACK_WORDS, Lengths.parse("fixed:words=6")).texts("a", 3)
+    assert all(5 <= len(query.split()) <= 16 and len(document.split()) == 6 for query, document in pairs)
+
+
+def test_a_file_gives_its_texts(tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text('"one"\n{"text": "two"}\n\n{"inputs": ["three", "four"]}\n')
+    texts = FromFile(path).texts("s", 10)
+    assert len(texts) == 10
+    assert set(texts) == {"one", "two", "three", "four"}
+    path.write_text('{"query": "q", "documents": ["a", "b"]}\n{"query": "r", "document": "c"}\n')
+    assert sorted(FromFile(path, pairs=True).texts("s", 3)) == [("q", "a"), ("q", "b"), ("r", "c")]
+
+
+@pytest.mark.parametrize("line", ["{", "3", '{"title": "x"}', '{"text": " "}', "[]"])
+def test_a_line_without_text_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text(f'"fine"\n{line}\n')
+    with pytest.raises(UsageError, match="line 2"):
+        FromFile(path)
+
+
+ANSWERS: dict[tuple[str, str], Any] = {
+    ("absa", "poolserve"): {
+        "data": [{"index": 0, "spans": [{"start": 0, "end": 2, "aspect": "a", "polarity": "p", "score": 0.5}]}]
+    },
+    ("absa", "vllm"): {"data": [{"index": 0, "data": [[0.1, 0.9], [0.5, 0.5]]}]},
+    ("embed", "openai"): {"data": [{"index": 0, "embedding": [1.0, 2.0]}]},
+    ("embed", "tei"): [[1.0, 2.0]],
+    ("classify", "vllm"): {"data": [{"index": 0, "probs": [0.2, 0.8]}]},
+    ("classify", "tei"): [[{"label": "x", "score": 0.8}]],
+    ("classify", "infinity"): {"data": [[{"label": "x", "score": 0.8}]]},
+    ("documents", "rerank"): {"results": [{"index": 0, "relevance_score": 0.5}]},
+    ("documents", "tei"): [{"index": 0, "score": 0.5}],
+}
+
+
+@pytest.mark.parametrize(("task", "shape"), ANSWERS)
+def test_every_shape_reads_its_answer_and_refuses_others(task: str, shape: str) -> None:
+    read = SHAPES[task][shape].read
+    text = json.dumps(ANSWERS[task, shape])
+    assert len(read(text.encode(), 1)) == 1
+    not_finite = re.sub(r"0\.\d|1\.0", "NaN", text)
+    for wrong, count in ((text, 2), ("{}", 1), ("[{}]", 1), ("no", 1), (not_finite, 1)):
+        with pytest.raises(MalformedAnswer):
+            read(wrong.encode(), count)
+
+
+def test_all_shapes_are_covered() -> None:
+    assert set(ANSWERS) == {(task, shape) for task, shapes in SHAPES.items() for shape in shapes}
+
+
+def turn(side: str, load: str, number: int, rate: float, p50: float) -> Measurement:
+    return Measurement(side, {"texts": 2, "load": load}, number, 0, 9, 2, {}, p50, p50, p50, rate / 2, rate, 1.0)
+
+
+def test_ratios_are_taken_within_a_round() -> None:
+    turns = [
+        *(turn("ours", "c=16", i, rate, 5) for i, rate in enumerate((100, 200, 900))),
+        *(turn("library", "offline", i, rate, 50) for i, rate in enumerate((50, 50, 100))),
+        *(turn("vllm", "c=16", i, 50, 20) for i in range(3)),
+    ]
+    found = {s.side: s for s in summaries(turns, ["library", "vllm"])}
+    assert found["ours"].ratios["library"].rate == Spread(4, 2, 9)
+    assert np.isnan(found["ours"].ratios["library"].latency.median), "another condition has another latency"
+    assert found["ours"].ratios["vllm"].latency == Spread(0.25, 0.25, 0.25)
+    assert found["ours"].text_ms.median == 2.5
+    assert best(turns, ["library", "vllm"]) == "library"
+
+
+def test_a_baseline_with_several_conditions_is_taken_under_the_same_one_only() -> None:
+    turns = [turn("ours", "c=16", 0, 100, 5), turn("vllm", "c=1", 0, 10, 5), turn("vllm", "c=4", 0, 20, 5)]
+    found = {s.side: s for s in summaries(turns, ["vllm"])}
+    assert np.isnan(found["ours"].ratios["vllm"].rate.median)
+
+
+def test_charts_hold_every_series_and_escape_names() -> None:
+    drawn = charts.bars("t", [("a<b · x", Spread(2, 1, 3)), ("c · x", Spread(4, 4, 4))])
+    assert drawn.count("<rect") == 2
+    assert "a&lt;b" in drawn
+    assert "a<b" not in drawn
+    nothing: Sequence[tuple[str, Spread]] = [("a", Spread(*[float("nan")] * 3))]
+    assert charts.bars("t", nothing) == ""
+    lines = charts.lines("t", "x", "y", {"one": [(0, 1), (1, 2)], "two": [(0, float("nan"))]}, [(0.2, 0.4)])
+    assert lines.count("<polyline") == 1
+    assert lines.count("<circle") == 2
