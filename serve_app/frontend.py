@@ -164,7 +164,7 @@ class Frontend:
             "/docs": self._docs,
         }
         routes += [HttpRoute(path, page) for path, page in pages.items()]
-        if self._settings.ui:
+        if self.settings.ui:
             routes += ui.routes()
         handlers: dict[Any, Any] = {404: self._not_found, 405: self._not_allowed}
         return Starlette(routes=routes, exception_handlers=handlers)
