@@ -26,10 +26,13 @@ def test_the_metrics_page_is_made_from_the_catalogue() -> None:
         "docs/decisions.md",
         "docs/grpc.md",
         "docs/images.md",
+        "docs/metrics.md",
         "docs/operations.md",
         "docs/plugins.md",
+        "docs/rollouts.md",
         "docs/verify.md",
         "benchmarks/README.md",
+        "cluster/dashboards/README.md",
         "CHANGELOG.md",
     ],
 )
