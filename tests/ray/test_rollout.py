@@ -46,12 +46,10 @@ def _model(version: str, *, raw: bool) -> dict[str, Any]:
     }
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def _config() -> dict[str, Any]:
     """Two gateways; versions 1 and 2 of a reranker, version 1 with all traffic. A HAProxy apart from any other one."""
     config = default_config()
     flags = config["controller_options"]["runtime_env"]["env_vars"]
-    for name in ("CONFIG_FILE_LOC", "SOCKET_PATH", "SERVER_STATE_FILE", "METRICS_SOCKET_PATH"):
-        flags[f"RAY_SERVE_HAPROXY_{name}"] = str(folder / name.lower())
     flags |= {f"RAY_SERVE_HAPROXY_{name}_PORT": str(free_port()) for name in ("STATS", "METRICS")}
     flags |= {
         f"RAY_SERVE_DIRECT_INGRESS_{edge}_{kind}_PORT": str(base + (500 if edge == "MAX" else 0))
@@ -122,7 +120,7 @@ class Site:
     def end(self, *versions: str) -> None:
         """Enough requests have passed, none failed, and those since now come from these versions."""
         self.load.wait_for(max(30, REQUESTS // PHASES))
-        assert self.load.failed == []
+        assert [failure for failure in self.load.failed if failure.startswith(self.load.phase + ":")] == []
         before = dict(self.load.versions[self.load.phase])
         self.wait(20)
         grown = {v for v, n in self.load.versions[self.load.phase].items() if n > before.get(v, 0)}
@@ -152,14 +150,14 @@ def _until(condition: Callable[[], bool], what: str, timeout: float = 90.0) -> N
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("rollout")
-    with running(_config(folder), folder) as server:
+    with running(_config(), folder) as server:
         log = (folder / ".run" / "serve.log").read_text(errors="replace")
         found = re.search(r"dashboard at .*?127\.0\.0\.1:(\d+)", log)
         dashboard = f"http://127.0.0.1:{found[1] if found else 8265}"
         cluster = RayCluster(dashboard, server.url)
         with constant_load(server.url) as load:
             yield Site(server, folder / "config.yaml", dashboard, cluster, load)
-        print({phase: dict(versions) for phase, versions in load.versions.items()}, len(load.failed))
+        print(f"\n{load.total} requests, {len(load.failed)} failed", *load.versions.items(), sep="\n")
         assert load.failed == []
         _one_version_per_answer(load)
 
