@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.cluster import Server, default_config, run_in_cluster, running
@@ -24,7 +25,7 @@ AUTOSCALING = {
     "downscale_delay_s": 8.0,
 }
 ENGINES: dict[str, dict[str, Any]] = {
-    "grows": {"engine": {"kind": "fake", "fake_tokens_per_s": 2_000}, "pooling_engine": {"autoscaling": AUTOSCALING}},
+    "grows": {"engine": {"kind": "fake", "fake_tokens_per_s": 500}, "pooling_engine": {"autoscaling": AUTOSCALING}},
     "four": {"engine": {"kind": "fake"}, "pooling_engine": {"num_replicas": 4}},
 }
 
@@ -67,7 +68,7 @@ def test_a_large_request_is_spread_over_the_engines(scaling: Server) -> None:
 
 
 class Clients:
-    """Clients that ask as fast as they are answered, until they are told to stop."""
+    """Clients that ask until they are told to stop: the first now and then for a little, the others all the time."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -81,7 +82,7 @@ class Clients:
             stop.set()
         while len(self._stops) < count:
             stop = threading.Event()
-            thread = threading.Thread(target=self._ask, args=(stop,))
+            thread = threading.Thread(target=self._ask, args=(stop, not self._stops))
             self._stops.append(stop)
             self._threads.append(thread)
             thread.start()
@@ -93,10 +94,11 @@ class Clients:
         for thread in self._threads:
             thread.join()
 
-    def _ask(self, stop: threading.Event) -> None:
-        body = {"model": "grows", "query": "boots", "documents": DOCUMENTS[:10]}
-        while not stop.is_set():
-            self.answers[self._server.post("/v1/rerank", body).status_code] += 1
+    def _ask(self, stop: threading.Event, little: bool) -> None:
+        body = {"model": "grows", "query": "boots", "documents": DOCUMENTS[: 1 if little else 10]}
+        with httpx.Client(base_url=self._server.url, timeout=60) as client:
+            while not stop.wait(0.2 if little else 0.0):
+                self.answers[client.post("/v1/rerank", json=body).status_code] += 1
 
 
 def test_replicas_follow_a_step_of_load_up_and_down_once_and_nothing_is_lost(scaling: Server) -> None:
@@ -116,7 +118,7 @@ def test_replicas_follow_a_step_of_load_up_and_down_once_and_nothing_is_lost(sca
     try:
         clients.be(1)
         watch(2, 5.0)
-        assert seen == [1]  # one client's ten documents are what one replica is for
+        assert seen == [1]  # the first client's load is what one replica is for
         clients.be(20)
         watch(3, 90.0)
         watch(4, 12.0)  # longer than the delay of a step down
