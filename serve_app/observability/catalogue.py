@@ -282,7 +282,7 @@ OURS = (*REQUESTS, *WORK, *PROCESSES, *GPU)
 BY_NAME = {metric.name: metric for metric in OURS}
 
 VLLM_LABELS = (*REPLICA_LABELS, "model_name", "engine")
-"""Labels of every `vllm:` series on the page: ours, then vLLM's own."""
+"""Labels of the `vllm:` series on the page: ours, then vLLM's own, which a few lack."""
 
 VLLM = {
     "vllm:admission_rejections_total": Kind.COUNTER,
