@@ -282,13 +282,16 @@ OURS = (*REQUESTS, *WORK, *PROCESSES, *GPU)
 BY_NAME = {metric.name: metric for metric in OURS}
 
 VLLM_LABELS = (*REPLICA_LABELS, "model_name", "engine")
-"""Labels of every `vllm:` series on the page: ours, then vLLM's own."""
+"""Labels of the `vllm:` series on the page: ours, then vLLM's own, which a few lack."""
 
 VLLM = {
     "vllm:admission_rejections_total": Kind.COUNTER,
     "vllm:cache_config_info": Kind.GAUGE,
     "vllm:e2e_request_latency_seconds": Kind.HISTOGRAM,
     "vllm:engine_sleep_state": Kind.GAUGE,
+    "vllm:estimated_flops_per_gpu_total": Kind.COUNTER,
+    "vllm:estimated_read_bytes_per_gpu_total": Kind.COUNTER,
+    "vllm:estimated_write_bytes_per_gpu_total": Kind.COUNTER,
     "vllm:external_prefix_cache_hits_total": Kind.COUNTER,
     "vllm:external_prefix_cache_queries_total": Kind.COUNTER,
     "vllm:generation_tokens_total": Kind.COUNTER,
