@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from serve_app.frontend import Frontend
+from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.routing import Target
 from serve_app.settings import GatewaySettings
 from tests.cluster import ROOT
@@ -21,6 +22,9 @@ FILES = [ROOT / "cluster" / f"Dockerfile.{kind}" for kind in ("cpu", "gpu")]
 
 
 class _NoBackend:
+    async def run(self, target: Target, context: Context, request: PipelineRequest) -> PipelineResult:
+        raise AssertionError
+
     async def canary(self, target: Target, deadline: float) -> None:
         raise AssertionError
 
