@@ -27,9 +27,9 @@ REVIEWS: tuple[tuple[str, str, tuple[Target, ...]], ...] = (
         ),
     ),
     (
-        "The coffee was not bad and the view from the window was breathtaking 😍",
+        "The wine was not bad and the view from the window was breathtaking 😍",
         "positive",
-        (("coffee", "food", "positive"), ("view from the window", "view", "positive")),
+        (("wine", "food", "positive"), ("view from the window", "view", "positive")),
     ),
     ("The soup was just okay.", "neutral", (("soup", "food", "neutral"),)),
     ("We ordered the steak and paid by card.", "neutral", ()),

@@ -28,6 +28,7 @@ from serve_app.vocabulary import DType
 
 HERE = Path(__file__).parent
 HIGH, LOW = 0.8, 0.2
+CLEAR = 0.7
 MAX_BYTES = 6 * 1024 * 1024
 MAX_IMAGE_MODEL_BYTES = 5_000_000
 
@@ -181,8 +182,8 @@ def main() -> int:
     check_image_files(checks, HERE / "fusion-mini")
     relevances = example_relevance(HERE / "fusion-mini")
     check_pictures(checks, relevances)
-    clear = [row[place] > HIGH for place, row in enumerate(relevances.values())]
-    checks.expect(all(clear), "each example picture scores above 0.8 for its own text")
+    clear = [row[place] > CLEAR for place, row in enumerate(relevances.values())]
+    checks.expect(all(clear), "each example picture scores above 0.7 for its own text")
     check_files(checks, HERE / "absa-mini", ABSA_TOKENS)
     check_absa(checks, HERE / "absa-mini")
     print("all checks passed" if not checks.failed else f"{checks.failed} checks failed")

@@ -113,7 +113,7 @@ def test_the_figures_of_the_card_are_those_of_the_run() -> None:
         held_out = report["figures"]["held_out"][language]
         assert f"| held out | {language} | {held_out['span_f1']:.3f} |" in card
         assert held_out["sentiment_accuracy"] > held_out["commonest"] + 0.2
-        assert report["figures"]["familiar"][language]["span_f1"] > held_out["span_f1"] > 0.6
+        assert report["figures"]["familiar"][language]["span_f1"] > 0.75 > held_out["span_f1"] > 0.2
 
 
 def test_the_committed_tokenizer_is_what_the_script_makes(tmp_path: Path) -> None:
