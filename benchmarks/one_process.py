@@ -32,10 +32,11 @@ from serve_app.tasks.model import load_text_model
 
 
 class Pipelines:
-    """The models of this process, by application name."""
+    """The models of this process, by application name, and the loader that they share."""
 
     def __init__(self) -> None:
         self.by_application: dict[str, Pipeline] = {}
+        self.loader: ImageLoader | None = None
 
     async def run(self, target: Target, context: Context, request: PipelineRequest) -> PipelineResult:
         """See `frontend.Backend.run`."""
@@ -53,7 +54,7 @@ async def start(
 ) -> tuple[Pipelines, list[Any]]:
     """Starts all engines, one after the other: each measures what memory is free."""
     pipelines, engines = Pipelines(), []
-    loader = ImageLoader(images, Fetcher(images), executor)
+    pipelines.loader = loader = ImageLoader(images, Fetcher(images), executor)
     for settings in models.values():
         model = load_text_model(settings)
         fake = settings.engine.kind == "fake"
@@ -89,6 +90,8 @@ async def serve(config: Path, port: int) -> int:
         finally:
             for engine in engines:
                 await engine.shutdown()
+            if pipelines.loader is not None:
+                await pipelines.loader.close()
     return 0
 
 

@@ -10,6 +10,7 @@ import datetime
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -88,7 +89,7 @@ class Pass:
     Attributes:
         texts: (seconds since the start, latency in seconds, milliseconds in the engine or NaN), answered ones.
         busy: (seconds since the start, percent) of the GPU.
-        errors: failed text requests; flood_errors: failed image requests.
+        errors: failed text requests; flood_errors: failed image requests, by kind.
         images_per_s: in the flood.
     """
 
@@ -97,7 +98,7 @@ class Pass:
     texts: list[tuple[float, float, float]]
     busy: list[tuple[float, float]]
     errors: int
-    flood_errors: int
+    flood_errors: dict[str, int]
     images_per_s: float
 
 
@@ -241,7 +242,7 @@ class StarvationRun:
         print(
             f"round {number + 1}/{o.rounds} {backend.name}: p95 "
             + ", ".join(f"{phase} {_quantile(found, w, 0.95):.0f} ms" for phase, w in bounds(o).items())
-            + f"; {found.images_per_s:.0f} images/s; failed {found.errors} texts, {found.flood_errors} floods",
+            + f"; {found.images_per_s:.0f} images/s; failed {found.errors} texts, floods {found.flood_errors or 0}",
             flush=True,
         )
         return found
@@ -249,10 +250,14 @@ class StarvationRun:
     def _images(self, corpus: Corpus, urls: ImageUrls) -> bytes:
         o = self.options
         documents = [{"image": url} for url in urls.take(o.images)]
-        return dumps({"model": o.image_model, "query": corpus.query(), "documents": documents})
+        return dumps({"model": o.image_model, "query": corpus.text(3), "documents": documents})
 
     def _found(self) -> list[str]:
-        failed = [f"{p.side}, round {p.round + 1}: {p.errors} texts failed" for p in self.passes if p.errors]
+        failed = [
+            f"{p.side}, round {p.round + 1}: {p.errors} texts failed, and of the flood {p.flood_errors or 'none'}"
+            for p in self.passes
+            if p.errors or p.flood_errors
+        ]
         return [*self.problems, *([] if self.finished else [UNFINISHED]), *failed]
 
     def write(self) -> Path:
@@ -280,11 +285,7 @@ class StarvationRun:
 
     def _notes(self) -> list[str]:
         notes = busy(self._conditions["hardware"])
-        notes += [
-            f"{p.side}, round {p.round + 1}: {p.images_per_s:.1f} images/s in the flood, {p.flood_errors} of its "
-            "requests failed"
-            for p in self.passes
-        ]
+        notes += [f"{p.side}, round {p.round + 1}: {p.images_per_s:.1f} images/s in the flood" for p in self.passes]
         return notes if any(p.busy for p in self.passes) else [*notes, "no GPU was sampled"]
 
     def _rows(self, summed: Sequence[PhaseSummary]) -> tuple[list[str], list[list[str]]]:
@@ -352,6 +353,6 @@ def _made(
         texts=[(x.started - began, x.seconds, x.stages.get("engine", math.nan)) for x in good],
         busy=[(when - began, percent) for when, percent in gpu.samples],
         errors=len(load.outcomes) - len(good),
-        flood_errors=len(images) - len(ranked),
+        flood_errors={str(kind): count for kind, count in Counter(x.error for x in images if x.error).items()},
         images_per_s=len(ranked) * o.images / flood.wall_s if flood is not None and flood.wall_s else 0.0,
     )

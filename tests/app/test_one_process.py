@@ -43,6 +43,8 @@ async def test_it_answers_texts_and_images_from_poolserves_own_configuration() -
             missing = await client.post("/rerank", json={"model": "other", "query": "red", "documents": ["a"]})
         for engine in engines:
             await engine.shutdown()
+        assert pipelines.loader is not None
+        await pipelines.loader.close()
     assert texts.status_code == images.status_code == 200
     assert len(texts.json()["results"]) == 2
     scores = {result["relevance_score"] for result in images.json()["results"]}

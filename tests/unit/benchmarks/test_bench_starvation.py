@@ -84,7 +84,7 @@ def test_phases_are_told_apart_and_compared_within_a_round() -> None:
 
     def one(number: int, slow: float) -> Pass:
         times = [(t + 0.5, slow if 10 <= t < 30 else 0.01, 5.0) for t in range(40)]
-        return Pass("one process", number, times, [(15.0, 40.0), (20.0, 60.0), (5.0, 90.0)], 0, 0, 3.0)
+        return Pass("one process", number, times, [(15.0, 40.0), (20.0, 60.0), (5.0, 90.0)], 0, {}, 3.0)
 
     found = {s.phase: s for s in summaries(o, [one(0, 0.02), one(1, 0.04), one(2, 0.08)])}
     assert found["flood"].against.median == pytest.approx(4)
