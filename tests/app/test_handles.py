@@ -68,6 +68,19 @@ def _batch() -> EngineBatch:
     return EngineBatch("id", PoolingTask.CLASSIFY, ids, offsets, None, time.time() + 10)
 
 
+class _NotReporting:
+    """A replica's way to the page of metrics, where there is no replica."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.registry = Registry()
+        self.replica = "none"
+
+
+@pytest.fixture(autouse=True)
+def _outside_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooling_engine, "Reporting", _NotReporting)
+
+
 class Bare(PoolingEngine):
     """Nobody awaits its end here."""
 

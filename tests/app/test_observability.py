@@ -66,7 +66,7 @@ async def test_one_scrape_tells_of_every_kind_of_request(app: App) -> None:
     assert found[("poolserve_errors_total", "model_not_found", "", "/v1/rerank", "")] == 1
     assert found[("poolserve_errors_total", "invalid_request", "", "/v1/rerank", "")] == 1
     assert found[("poolserve_request_seconds_count", "ce", "/v1/rerank", "2xx", "1")] == 3
-    assert found[("poolserve_routing_decisions_total", "ce", "weighted", "1")] == 2
+    assert found[("poolserve_routing_decisions_total", "ce", "default", "1")] == 2
     assert found[("poolserve_routing_decisions_total", "ce", "pinned", "1")] == 1
     assert found[("poolserve_routing_decisions_total", "clf", "default", "1")] == 1
     assert found[("poolserve_retried_total", "ce", "replica_died", "1")] == 1

@@ -92,7 +92,7 @@ async def test_tokens_have_values_of_their_own(app: App) -> None:
     assert np.shape(labels[0]["data"]) == (len(ids), len(scheme.labels))
     np.testing.assert_allclose(np.sum(labels[0]["data"], axis=1), 1, atol=1e-5)
     raw = (await app.post("/pooling", {"model": "absa", "input": "the fox", "use_activation": False})).json()["data"]
-    width = app.engines["absa"]._width
+    width = app.engines["absa"].width
     np.testing.assert_allclose(raw[0]["data"][1], fake_values(ids[1:2], width)[: len(scheme.labels)], rtol=1e-6)
 
 

@@ -64,7 +64,7 @@ BODIES: list[tuple[str, str, dict[str, Any]]] = [
     ("emb", "/v1/embeddings", {"input": _texts(11, 25), "dimensions": 4}),
     ("clf", "/v1/classify", {"input": _texts(12, 25)}),
     ("absa", "/v1/absa", {"inputs": [*_texts(13, 12, 200), "", " "]}),
-    ("ce", "/pooling", {"input": _texts(14, 12), "task": "token_classify"}),
+    ("absa", "/pooling", {"input": _texts(14, 12), "task": "token_classify"}),
     ("clip", "/v1/rerank", {"query": "red", "documents": _pictures(0, 1, 2, -1, 3, 0, 4, 5)}),
     ("clip", "/v1/embeddings", {"input": ["red", *_pictures(0, -1, 1), "blue", *_pictures(2, 2)]}),
     ("siglip", "/v1/score", {"text_1": ["red", "blue", "a"], "text_2": _pictures(0, 1, -1)}),

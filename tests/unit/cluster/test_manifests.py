@@ -195,10 +195,6 @@ def test_the_example_needs_its_second_node_for_its_second_engine(tmp_path: Path)
     (group,) = ray_service("autoscaling.yaml").spec.rayClusterConfig.workerGroupSpecs
     cpus = int(containers(group.template)[0]["resources"]["limits"]["cpu"])
 
-    def needed(bound: str) -> float:
-        return sum(
-            r.num_cpus * (r.autoscaling[bound] if r.autoscaling is not None else r.num_replicas)
-            for r, _ in _replicas(report)
-        )
-
-    assert needed("min_replicas") <= cpus * group.minReplicas < needed("max_replicas") <= cpus * group.maxReplicas
+    least = sum(r.num_cpus * r.fewest for r, _ in _replicas(report))
+    greatest = sum(r.num_cpus * r.most for r, _ in _replicas(report))
+    assert least <= cpus * group.minReplicas < greatest <= cpus * group.maxReplicas

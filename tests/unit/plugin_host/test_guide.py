@@ -87,7 +87,7 @@ class Sure(FakeEngine):
 
     async def run(self, batch: EngineBatch, loaded: Any = None) -> EngineOutput:
         assert batch.params == {"task": "classify"}
-        labels = self._width
+        labels = self.width
         values = np.concatenate([np.eye(labels)[2] * 0.95, np.full(labels, 1 / labels)]).astype(np.float32)
         return EngineOutput(values, 0.0, 0.0, [(labels,), (labels,)])
 
