@@ -16,6 +16,7 @@ from deployments.handles import ask
 from deployments.pooling_engine import PoolingEngine
 from serve_app.errors import EngineDead, InternalError, Overloaded, PoolserveError, ReplicaDied
 from serve_app.messages import EngineBatch, EngineOutput
+from serve_app.observability.registry import Registry
 from serve_app.vocabulary import PoolingTask
 from tests.checkpoints import Checkpoints
 from tests.unit.models import settings_for

@@ -30,6 +30,7 @@ class Load:
         phase: what is being done to the server now.
         answered: answers by phase.
         failed: what went wrong: phase, and status or error.
+        repeated: requests whose kept connection the proxy closed before any answer.
         scores: by version and request, the distinct answers. More than one would be a mix of versions.
         versions: by phase, answers by version.
     """
@@ -38,6 +39,7 @@ class Load:
     phase: str = "start"
     answered: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     failed: list[str] = field(default_factory=list)
+    repeated: int = 0
     scores: dict[tuple[str, int], set[tuple[float, ...]]] = field(default_factory=lambda: defaultdict(set))
     versions: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     stopping: bool = False
@@ -71,7 +73,16 @@ class Load:
             while not self.stopping:
                 phase, number = self.phase, (number + 1) % len(BODIES)
                 try:
-                    self._look(phase, number, await client.post("/v1/rerank", json=BODIES[number]))
+                    try:
+                        response = await client.post("/v1/rerank", json=BODIES[number])
+                    except httpx.RemoteProtocolError:
+                        # HAProxy reloads when replicas change and closes connections that are kept. A request that meets
+                        # such an end is repeated by HTTP clients (RFC 9110, 9.2.2); httpx leaves it to the caller.
+                        if not keep:
+                            raise
+                        self.repeated += 1
+                        response = await client.post("/v1/rerank", json=BODIES[number])
+                    self._look(phase, number, response)
                 except (httpx.HTTPError, KeyError, ValueError) as error:
                     self.failed.append(f"{phase}: {type(error).__name__}: {error}")
                 await asyncio.sleep(0.01)

@@ -83,8 +83,10 @@ def test_the_cpu_image_serves_the_default_to_the_outside() -> None:
     (edit,) = [rest for word, rest in found if word == "RUN" and rest.startswith("sed ")]
     old, new = re.findall(r"host: [\d.]+", edit)
     content = (ROOT / "serve_config.yaml").read_text()
-    assert content.count(old) == 1
-    assert yaml.safe_load(content.replace(old, new))["http_options"]["host"] == "0.0.0.0"
+    config = yaml.safe_load(content.replace(old, new))
+    (gateway,) = [a for a in config["applications"] if a["name"] == "gateway"]
+    assert content.count(old) == 2
+    assert {config["http_options"]["host"], gateway["args"]["grpc"]["host"]} == {"0.0.0.0"}
     assert edit.endswith(f"> {json.loads(dict(found)['CMD'])[-1]}")
 
 
