@@ -76,8 +76,8 @@ class Load:
                     try:
                         response = await client.post("/v1/rerank", json=BODIES[number])
                     except httpx.RemoteProtocolError:
-                        # HAProxy reloads when replicas change and closes connections that are kept. A request that meets
-                        # such an end is repeated by HTTP clients (RFC 9110, 9.2.2); httpx leaves it to the caller.
+                        # HAProxy reloads when replicas change and closes kept connections. A request that meets such an
+                        # end is repeated by HTTP clients (RFC 9110, 9.2.2); httpx leaves it to the caller.
                         if not keep:
                             raise
                         self.repeated += 1
