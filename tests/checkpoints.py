@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -141,7 +142,7 @@ class Checkpoints:
 
     def token_classifier(self, kind: str, labels: Sequence[str]) -> Path:
         """A token classifier on one of the encoders above (`bert`, `roberta`, `xlm_roberta`, `modernbert`)."""
-        base, folder = getattr(self, kind)(0), self._root / f"tokens-{kind}-{len(labels)}"
+        base, folder = getattr(self, kind)(0), self._root / f"tokens-{kind}-{_digest(labels)}"
         if not folder.exists():
             config = AutoConfig.from_pretrained(base)
             config.id2label = dict(enumerate(labels))
@@ -160,7 +161,7 @@ class Checkpoints:
 
         from serve_app.tasks.absa.reference import TwoHeadTokenClassifier
 
-        base, folder = self.bert(0), self._root / f"two-heads-{len(labels)}-{len(sentiment)}"
+        base, folder = self.bert(0), self._root / f"two-heads-{_digest([*labels, *sentiment])}"
         if not folder.exists():
             folder.mkdir()
             config = json.loads((base / "config.json").read_text()) | {
@@ -208,6 +209,11 @@ class Checkpoints:
         model.save_pretrained(folder)
         fast.save_pretrained(folder)
         return folder
+
+
+def _digest(labels: Sequence[str]) -> str:
+    """Names labels in a folder's name: another test may want as many others."""
+    return hashlib.blake2b("\n".join(labels).encode(), digest_size=4).hexdigest()
 
 
 def _copy_tokenizer(source: Path, folder: Path) -> None:
