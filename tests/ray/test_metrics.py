@@ -44,7 +44,7 @@ CONDITIONAL = {
     "vllm:watermark_requests",  # watermarks
 }
 """What vLLM's logger registers for some configurations only."""
-MODELS = {"ce-mini", "minilm", "intent-mini", "clip-mini", "fusion-mini"}
+MODELS = {"ce-mini", "minilm", "intent-mini", "clip-mini", "fusion-mini", "absa-mini"}
 IMAGE_MODELS = {"clip-mini", "fusion-mini"}
 ANSWERED, ANSWERS = "poolserve_requests_total", {"model": "ce-mini", "route": "/v1/rerank", "status": "200"}
 NEEDS_AN_EVENT = {metric.name for metric in OURS if metric.name.startswith("poolserve_shadow_")}
