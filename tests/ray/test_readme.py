@@ -34,7 +34,7 @@ def test_the_first_example_answers_as_shown(server: Server) -> None:
 
 def test_every_other_curl_line_works(server: Server) -> None:
     lines = [line for block in _blocks("bash")[1:] for line in block.strip().splitlines()]
-    assert len(lines) == 4
+    assert len(lines) == 5
     for line in lines:
         assert _run(server, line)
 
