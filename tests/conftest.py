@@ -13,7 +13,9 @@ from tests.cluster import Server, default_config, running
 
 KINDS = ("unit", "app", "ray", "parity", "clients", "gpu")
 ROOT = Path(__file__).parent
-ORDER = {kind: i for i, kind in enumerate(("unit", "app", "parity", "clients", "ray", "gpu"))}
+ORDER = ("unit", "app", "parity", "own cluster", "clients", "ray", "gpu")
+OWN_CLUSTER = {"test_multi_node.py", "test_rollout.py", "test_scaling.py", "test_start_failure.py"}
+"""Before the shared cluster is there: two at once are more than two cores carry."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,7 +24,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kind = item.path.relative_to(ROOT).parts[0]
         if kind in KINDS:
             item.add_marker(kind)
-    items.sort(key=lambda item: (ORDER.get(item.path.relative_to(ROOT).parts[0], 0), "failures" in item.path.name))
+    items.sort(key=lambda item: (ORDER.index(_group(item.path)), "failures" in item.path.name))
+
+
+def _group(path: Path) -> str:
+    kind = path.relative_to(ROOT).parts[0]
+    return "own cluster" if path.name in OWN_CLUSTER else kind if kind in KINDS else ORDER[0]
 
 
 @pytest.fixture(scope="session")
