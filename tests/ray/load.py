@@ -30,7 +30,7 @@ class Load:
         phase: what is being done to the server now.
         answered: answers by phase.
         failed: what went wrong: phase, and status or error.
-        repeated: requests whose kept connection the proxy closed before any answer.
+        repeated: requests whose connection the proxy closed before any answer; once each.
         scores: by version and request, the distinct answers. More than one would be a mix of versions.
         versions: by phase, answers by version.
     """
@@ -76,10 +76,8 @@ class Load:
                     try:
                         response = await client.post("/v1/rerank", json=BODIES[number])
                     except httpx.RemoteProtocolError:
-                        # HAProxy reloads when replicas change and closes kept connections. A request that meets such an
-                        # end is repeated by HTTP clients (RFC 9110, 9.2.2); httpx leaves it to the caller.
-                        if not keep:
-                            raise
+                        # HAProxy reloads when replicas change and closes connections, before any answer. Scoring has no
+                        # side effect, so HTTP clients repeat it (RFC 9110, 9.2.2); httpx leaves that to the caller.
                         self.repeated += 1
                         response = await client.post("/v1/rerank", json=BODIES[number])
                     self._look(phase, number, response)
