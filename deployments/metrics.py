@@ -73,7 +73,7 @@ class MetricsCollector:
         replicas = self._collector.replicas
         try:
             foreign = await self._foreign.blocks(replicas)
-        except Exception:
+        except Exception:  # our own page must not fail with Ray's
             logger.exception("the pages of Ray and the proxy could not be read")
             foreign = {}
         blocks = {**foreign, **self._collector.blocks()}

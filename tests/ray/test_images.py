@@ -174,8 +174,11 @@ def test_memory_is_flat_over_two_hundred_requests_of_twenty_images(server: Serve
                     for response in await asyncio.gather(*answers):
                         assert response.status_code == 200, response.text
                         answer = response.json()
-                        # On a busy machine an image can take longer than its time; that is not what is tested.
-                        assert len(answer["results"]) + len(answer["errors"]) == 20
+                        # On a busy machine an image can take longer than its time; few may, or nothing is measured.
+                        late = answer.get("errors", [])
+                        assert {error["code"] for error in late} <= {"media_unreachable"}, late
+                        assert len(answer["results"]) + len(late) == 20
+                        assert len(late) <= 4, late
 
         asyncio.run(run())
 

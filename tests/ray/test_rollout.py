@@ -161,7 +161,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         print(f"\n{load.total} requests, {len(load.failed)} failed", *load.versions.items(), sep="\n")
         print(f"{load.repeated} repeated on a connection that was closed")
         assert load.failed == []
-        assert load.repeated <= max(3, load.total // 200)
+        assert load.repeated <= 10
         _one_version_per_answer(load)
 
 
