@@ -59,9 +59,7 @@ def rows(cls: type[Settings], prefix: str = "") -> list[str]:
 
 def page() -> str:
     """The whole page."""
-    parts = [
-        "# Settings\n\nMade by `scripts/settings_page.py` from `serve_app/settings.py`. Unknown keys are refused.\n"
-    ]
+    parts = ["# Settings\n\nMade by `scripts/settings_page.py` from `serve_app/settings/`. Unknown keys are refused.\n"]
     for title, cls in ROOTS.items():
         head = f"## {title}\n\n| option | value | default | meaning |\n| --- | --- | --- | --- |\n"
         parts.append(head + "\n".join(rows(cls)) + "\n")

@@ -40,7 +40,7 @@ async def test_the_address_without_a_slash_leads_to_the_page(client: httpx.Async
     assert (response.status_code, response.headers["location"]) == (308, "ui/")
     assert (await client.get("/ui", follow_redirects=True)).text.startswith("<!doctype html>")
     assert (await client.get("/ui/nothing.js")).status_code == 404
-    assert (await client.get("/ui/../settings.py")).status_code == 404
+    assert (await client.get("/ui/../settings/__init__.py")).status_code == 404
 
 
 async def test_what_a_browser_has_is_not_sent_again(client: httpx.AsyncClient) -> None:
