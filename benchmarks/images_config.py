@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.backends import UsageError
 from benchmarks.processes import ServerFailed
+from serve_app.up import token_header
 
 GATEWAY, IMAGES, MODEL = "serve_app.app:gateway", "serve_app.app:images", "serve_app.app:model"
 LOOPBACK = "127.0.0.0/8"
@@ -133,7 +132,7 @@ class RunningServe:
             self._url,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json", **_token()},
+            headers={"Content-Type": "application/json", **token_header()},
         )
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
@@ -156,10 +155,3 @@ def running_replicas(application: Mapping[str, Any]) -> int:
         for replica in deployment.get("replicas") or []
     ]
     return len(found) if set(found) <= {"RUNNING"} else -1
-
-
-def _token() -> dict[str, str]:
-    """Ray's token, which a local cluster asks for; its file is the user's own."""
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
-    token = os.environ.get("RAY_AUTH_TOKEN") or (path.read_text().strip() if path.exists() else "")
-    return {"Authorization": f"Bearer {token}"} if token else {}

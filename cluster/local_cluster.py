@@ -11,6 +11,7 @@ import argparse
 import os
 import signal
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,8 +19,14 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+import httpx
+
+from serve_app.up import token_header
+
 UNITS = 1_000.0
 """Units of a node's resource: room for a thousand replicas that ask for one."""
+DASHBOARD_S = 240.0
+"""Seconds for Ray's dashboard to answer; its own 60 are too few for a busy machine."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +103,7 @@ class LocalCluster:
     def __enter__(self) -> Self:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "240")  # Ray's 60 are too few for a busy machine
+        os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", str(int(DASHBOARD_S)))
         from ray._common.utils import get_ray_address_file
         from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
         from ray.cluster_utils import Cluster
@@ -110,10 +117,26 @@ class LocalCluster:
             for i, name in enumerate(self.names):
                 self._cluster.add_node(**self._options(name, head=i == 0))
                 self._restore_file()
+            self._wait_for_dashboard()
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
+
+    def _wait_for_dashboard(self) -> None:
+        """Until Ray Serve's REST interface answers: it comes up after the nodes, and `serve deploy` fails before."""
+        end = time.monotonic() + DASHBOARD_S
+        url = f"http://127.0.0.1:{self.dashboard_port}/api/serve/applications/"
+        while True:
+            try:
+                if httpx.get(url, headers=token_header(), timeout=10).status_code == 200:
+                    return
+                said = ""
+            except httpx.TransportError as error:
+                said = f": {error}"
+            if time.monotonic() > end:
+                raise TimeoutError(f"Ray's dashboard at {url} does not answer after {DASHBOARD_S:.0f} s{said}")
+            time.sleep(0.5)
 
     def _restore_file(self) -> None:
         """Ray's note of the machine's cluster as it was: what is started beside this one must not join it unasked."""

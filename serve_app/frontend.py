@@ -243,6 +243,7 @@ class Frontend:
         note.routed(asked.request_id, target.model, target.version, str(decision.how), call.documents, call.request)
         context = Context(asked.request_id, asked.deadline, call.operation, note.trace)
         result = await self._run(target, call, context, probe=probe)
+        self.readiness.answered(target)
         note.answered(result)
         copied = self._shadows.offer(decision, context, call.request, result)
         told |= {"X-Model-Version": result.served.version, "X-Routing": decision.header(copied=copied)}

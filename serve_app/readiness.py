@@ -13,6 +13,8 @@ from serve_app.startup import StartTimes
 
 CANARY_TIMEOUT_S = 5.0
 """A version that has not answered its canary by then is not ready."""
+RECENT_S = 2.5
+"""A client's answer this recent shows that a version answers, when load refuses or delays its canary."""
 FRESH_S = 1.0
 """Answers of canaries are reused for this long, so that probes cannot load the engines."""
 
@@ -38,6 +40,7 @@ class Readiness:
         self._targets: Sequence[Target] = ()
         self._states: dict[str, State] = {}
         self._start_times: dict[str, Mapping[str, StartTimes]] = {}
+        self._answered: dict[str, float] = {}
         self._checked = 0.0
         self._lock = asyncio.Lock()
         self._warming: set[asyncio.Task[None]] = set()
@@ -49,6 +52,10 @@ class Readiness:
         task = asyncio.ensure_future(self.refresh())
         self._warming.add(task)
         task.add_done_callback(self._warming.discard)
+
+    def answered(self, target: Target) -> None:
+        """Notes that a request of a client was answered just now."""
+        self._answered[target.application] = time.monotonic()
 
     async def refresh(self) -> None:
         """Runs all canaries, unless that was done a moment ago. Concurrent callers share one round."""
@@ -64,7 +71,8 @@ class Readiness:
         try:
             times = await self._canary(target, time.time() + CANARY_TIMEOUT_S)
         except PoolserveError:
-            return State.NOT_READY
+            recent = time.monotonic() - self._answered.get(target.application, float("-inf")) < RECENT_S
+            return State.READY if recent else State.NOT_READY
         if times is not None:
             self._start_times[target.application] = times
         return State.READY

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import httpx
 
 from cluster.rollout.judge import Answer, GatewayView
 from cluster.rollout.runner import AppStatus, NotNow
+from serve_app.up import token_header
 
 _APPLICATIONS = "/api/serve/applications/"
 _TRIES = 5
@@ -28,7 +27,7 @@ class RayCluster:
     """
 
     def __init__(self, dashboard: str, gateway: str, key: str | None = None, timeout_s: float = 30.0) -> None:
-        self._dashboard = httpx.Client(base_url=dashboard, headers=_token(), timeout=timeout_s)
+        self._dashboard = httpx.Client(base_url=dashboard, headers=token_header(), timeout=timeout_s)
         headers = {"X-Probe": "1", **({"Authorization": f"Bearer {key}"} if key else {})}
         # A connection of its own for each request: a kept one would always see the same gateway replica.
         limits = httpx.Limits(max_keepalive_connections=0)
@@ -111,13 +110,6 @@ class RayCluster:
                     raise NotNow(f"Ray's dashboard at {self._dashboard.base_url} does not answer: {error}") from error
                 time.sleep(1.0)
         raise AssertionError
-
-
-def _token() -> dict[str, str]:
-    """Ray's token, for clusters that ask for one; its file is the user's own."""
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
-    token = os.environ.get("RAY_AUTH_TOKEN") or (path.read_text().strip() if path.exists() else "")
-    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _view(page: Mapping[str, Any]) -> GatewayView:

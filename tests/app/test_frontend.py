@@ -9,7 +9,8 @@ import pytest
 
 from serve_app import readiness
 from serve_app.api.routes import ROUTES
-from serve_app.errors import EngineDead, ReplicaDied
+from serve_app.errors import EngineDead, Overloaded, ReplicaDied
+from serve_app.routing import Target
 from tests.app.conftest import App
 
 RERANK = {"model": "ce", "query": "fox", "documents": ["a", "quick fox", "the lazy dog"]}
@@ -216,6 +217,26 @@ async def test_readiness_notices_a_dead_engine(app: App, monkeypatch: pytest.Mon
     states = {m["model"]: m["state"] for m in ready.json()["models"]}
     assert states.pop("clf") == "not ready"
     assert set(states.values()) == {"ready"}
+
+
+async def test_a_version_that_answers_is_ready_though_its_canary_is_refused(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else load balancers take a service out because it is busy."""
+    monkeypatch.setattr(readiness, "FRESH_S", 0.0)
+
+    async def refuse(target: Target, deadline: float) -> None:
+        raise Overloaded("no room now")
+
+    monkeypatch.setattr(app.frontend.readiness, "_canary", refuse)
+    states = {m["model"]: m["state"] for m in (await app.client.get("/ready")).json()["models"]}
+    assert set(states.values()) == {"not ready"}
+    assert (await app.post("/v1/rerank", RERANK)).status_code == 200
+    states = {m["model"]: m["state"] for m in (await app.client.get("/ready")).json()["models"]}
+    assert {model for model, state in states.items() if state == "ready"} == {"ce"}
+    monkeypatch.setattr(readiness, "RECENT_S", 0.0)  # as if that was long ago
+    states = {m["model"]: m["state"] for m in (await app.client.get("/ready")).json()["models"]}
+    assert set(states.values()) == {"not ready"}
 
 
 async def test_null_means_unset(app: App) -> None:

@@ -107,7 +107,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         path.write_text(yaml.safe_dump(config, sort_keys=False))
         line = next(line for line in output.read_text().splitlines() if "serve deploy CONFIG" in line)
         deploy = ["-m", "ray.serve.scripts", *line.split("serve ")[1].replace("CONFIG", str(path)).split()]
-        subprocess.run([sys.executable, *deploy], env=environment, check=True, capture_output=True, timeout=180)
+        done = subprocess.run([sys.executable, *deploy], env=environment, capture_output=True, text=True, timeout=180)
+        assert done.returncode == 0, done.stderr[-4_000:]
         url = f"http://127.0.0.1:{port}"
         _wait(lambda: _is_ready(url), process, output, 240)
         yield Nodes(url, f"http://127.0.0.1:{dashboard}", config, output)

@@ -276,6 +276,6 @@ async def test_it_fits_a_narrow_screen(url: str) -> None:
             assert await seen.page.evaluate("document.documentElement.scrollWidth") <= 340
             await seen.shot(f"narrow{step.__name__}")
         await seen.page.click("#tab-live")
-        await seen.page.wait_for_selector("#live table")
+        await seen.page.wait_for_selector("#live table:has-text('Models and versions')")
         assert await seen.page.evaluate("document.documentElement.scrollWidth") <= 340
         assert json.dumps(seen.complaints) == "[]"
