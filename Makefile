@@ -12,8 +12,13 @@ BENCH_ARGS ?= --name cpu-rerank --launch-poolserve benchmarks/cpu_rerank.yaml --
 serve: setup            ## start the configuration and stay until Ctrl-C
 	@exec $(BIN)/python -m serve_app up $(CONFIG)
 
-test: setup             ## all tests that run without a GPU
+test: setup             ## all tests that run without a GPU, or those that PYTEST_ARGS names
+ifdef PYTEST_ARGS
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+else
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gate" tests/unit tests/app; status=$$?; \
+	  $(BIN)/python -m pytest -m "gate or not (unit or app)" || exit $$?; exit $$status
+endif
 
 check: lint typecheck test ## what CI runs
 

@@ -14,7 +14,9 @@ from serve_app.startup import StartTimes
 CANARY_TIMEOUT_S = 5.0
 """A version that has not answered its canary by then is not ready."""
 RECENT_S = 2.5
-"""A client's answer this recent shows that a version answers, when load refuses or delays its canary."""
+"""A client's answer this recent shows that a version answers, when load refuses its canary."""
+LOOK_EVERY_S = 0.5
+"""So often a canary that waits looks whether clients are answered meanwhile."""
 FRESH_S = 1.0
 """Answers of canaries are reused for this long, so that probes cannot load the engines."""
 
@@ -68,14 +70,23 @@ class Readiness:
             self._checked = time.monotonic()
 
     async def _check(self, target: Target) -> State:
+        begun = time.monotonic()
+        canary = asyncio.ensure_future(self._canary(target, time.time() + CANARY_TIMEOUT_S))
         try:
-            times = await self._canary(target, time.time() + CANARY_TIMEOUT_S)
+            while not (await asyncio.wait({canary}, timeout=LOOK_EVERY_S))[0]:
+                if self._last_answer(target) > begun:  # it waits where clients' requests get through: that is load
+                    return State.READY
+            times = canary.result()
         except PoolserveError:
-            recent = time.monotonic() - self._answered.get(target.application, float("-inf")) < RECENT_S
-            return State.READY if recent else State.NOT_READY
+            return State.READY if time.monotonic() - self._last_answer(target) < RECENT_S else State.NOT_READY
+        finally:
+            canary.cancel()
         if times is not None:
             self._start_times[target.application] = times
         return State.READY
+
+    def _last_answer(self, target: Target) -> float:
+        return self._answered.get(target.application, float("-inf"))
 
     def state(self, target: Target) -> State:
         """What the last canary said."""

@@ -9,7 +9,7 @@ import pytest
 
 from serve_app import readiness
 from serve_app.api.routes import ROUTES
-from serve_app.errors import EngineDead, Overloaded, ReplicaDied
+from serve_app.errors import DeadlineExceeded, EngineDead, Overloaded, ReplicaDied
 from serve_app.routing import Target
 from tests.app.conftest import App
 
@@ -237,6 +237,32 @@ async def test_a_version_that_answers_is_ready_though_its_canary_is_refused(
     monkeypatch.setattr(readiness, "RECENT_S", 0.0)  # as if that was long ago
     states = {m["model"]: m["state"] for m in (await app.client.get("/ready")).json()["models"]}
     assert set(states.values()) == {"not ready"}
+
+
+async def test_a_version_that_answers_is_ready_though_its_canary_waits(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "FRESH_S", 0.0)
+    monkeypatch.setattr(readiness, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(readiness, "RECENT_S", 0.0)
+    cancelled = []
+
+    async def wait(target: Target, deadline: float) -> None:
+        try:
+            await asyncio.sleep(1.0)
+        except asyncio.CancelledError:
+            cancelled.append(target.model)
+            raise
+        raise DeadlineExceeded("too late")
+
+    monkeypatch.setattr(app.frontend.readiness, "_canary", wait)
+    assert (await app.post("/v1/rerank", RERANK)).status_code == 200  # before the canary: no help
+    asking = asyncio.ensure_future(app.client.get("/ready"))
+    await asyncio.sleep(0.1)
+    assert (await app.post("/v1/classify", {"model": "clf", "input": ["fine"]})).status_code == 200
+    states = {m["model"]: m["state"] for m in (await asking).json()["models"]}
+    assert {model for model, state in states.items() if state == "ready"} == {"clf"}
+    assert cancelled == ["clf"]
 
 
 async def test_null_means_unset(app: App) -> None:

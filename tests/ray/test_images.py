@@ -164,9 +164,9 @@ def test_memory_is_flat_over_two_hundred_requests_of_twenty_images(server: Serve
 
         async def run() -> None:
             async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
-                for start in range(first, first + count, 8):
+                for start in range(first, first + count, 4):
                     answers = []
-                    for i in range(start, start + 8):
+                    for i in range(start, start + 4):
                         fresh = [f"{pictures.url}/{j}.png?{i}" for j in range(20)]
                         documents = [{"image": url} for url in fresh]
                         body = {"model": ("fusion-mini", "clip-mini")[i % 2], "query": QUERY, "documents": documents}
@@ -174,26 +174,21 @@ def test_memory_is_flat_over_two_hundred_requests_of_twenty_images(server: Serve
                     for response in await asyncio.gather(*answers):
                         assert response.status_code == 200, response.text
                         answer = response.json()
-                        # On a busy machine an image can take longer than its time; few may, or nothing is measured.
-                        late = answer.get("errors", [])
-                        assert {error["code"] for error in late} <= {"media_unreachable"}, late
-                        assert len(answer["results"]) + len(late) == 20
-                        assert len(late) <= 4, late
+                        assert answer.get("errors", []) == []
+                        assert len(answer["results"]) == 20
 
         asyncio.run(run())
 
     served = dict(pictures.pictures)
-    rng = np.random.default_rng(1)
+    buffer = io.BytesIO()
+    noise = np.random.default_rng(1).integers(0, 256, (120, 160, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(buffer, "PNG", compress_level=0)
 
     class Fresh(dict[str, bytes]):
-        """A new picture for every request: noise of its own, so that no cache helps."""
+        """New bytes for every request, so that no cache helps: decoders ignore what follows a picture's end."""
 
         def get(self, key: str, default: Any = None) -> Any:
-            if "?" not in key:
-                return served.get(key, default)
-            buffer = io.BytesIO()
-            Image.fromarray(rng.integers(0, 256, (120, 160, 3), dtype=np.uint8)).save(buffer, "PNG", compress_level=0)
-            return buffer.getvalue()
+            return buffer.getvalue() + key.encode() if "?" in key else served.get(key, default)
 
     pictures.pictures = Fresh()
     try:
@@ -233,8 +228,11 @@ def test_text_requests_go_on_when_images_do_not(server: Server, pictures: Pictur
             body = {"model": "fusion-mini", "query": QUERY, "documents": dead}
             flood = [asyncio.ensure_future(client.post("/v1/rerank", json=body)) for _ in range(20)]
             text = {"model": "ce-mini", "query": "boots", "documents": ["red boots"]}
-            statuses = [(await client.post("/v1/rerank", json=text)).status_code for _ in range(10)]
-            assert not all(task.done() for task in flood)
+            statuses, meanwhile = [], 0
+            for _ in range(10):
+                statuses.append((await client.post("/v1/rerank", json=text)).status_code)
+                meanwhile += not all(task.done() for task in flood)
+            assert meanwhile >= 1
             assert {response.status_code for response in await asyncio.gather(*flood)} == {422}
             return statuses
 

@@ -86,6 +86,7 @@ def _load(server: Server) -> None:
     assert server.post("/v1/rerank", {"model": "ce-mini", "query": "a", "documents": documents}).status_code == 200
     assert server.post("/v1/embeddings", {"model": "minilm", "input": ["a", "b"]}).status_code == 200
     assert server.post("/v1/classify", {"input": ["where is my parcel"]}).status_code == 200
+    assert server.post("/v1/absa", {"inputs": ["The soup was great but the service was slow."]}).status_code == 200
     pictures = [picture("red"), picture("blue"), {"image": base64.b64encode(b"no image").decode()}]
     for model in sorted(IMAGE_MODELS):
         answer = server.post("/v1/rerank", {"model": model, "query": "red circle", "documents": pictures})

@@ -30,7 +30,7 @@ def test_an_application_that_cannot_start_ends_the_start_with_its_reason(
         (folder / file.name).write_bytes(file.read_bytes())
     (folder / "tokenizer.json").write_text("{}")  # what a check of the files' presence cannot see
     arguments["source"] = str(folder)
-    with pytest.raises(AssertionError, match="minilm-1: DEPLOY_FAILED"), running(config, tmp_path, timeout=180):
+    with pytest.raises(AssertionError, match="minilm-1: DEPLOY_FAILED"), running(config, tmp_path, timeout=400):
         pass
 
 
