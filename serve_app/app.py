@@ -56,7 +56,7 @@ def model(args: ModelSettings) -> Application:
         args.pooling_engine,
         ray_config.engine_targets(args),
         PARTS_ROUTER,
-        num_gpus=args.pooling_engine.num_gpus,
+        num_gpus=args.pooling_engine.gpus_per_engine,
         health_check_period_s=args.health.period_s,
         # Ray's own limit must leave the engine's check time to say what is wrong.
         health_check_timeout_s=args.health.canary_timeout_s + 5.0,
@@ -78,9 +78,9 @@ def _deployment(
     """The deployment with the options that all of ours share; `targets`: of autoscaling that names none."""
     actor: dict[str, Any] = {"num_cpus": replicas.num_cpus, "num_gpus": num_gpus, "resources": replicas.resources}
     scale: dict[str, Any] = (
-        {"autoscaling_config": ray_config.autoscaling_config(replicas.autoscaling, targets)}
+        {"autoscaling_config": ray_config.autoscaling_config(replicas, targets)}
         if replicas.autoscaling is not None
-        else {"num_replicas": replicas.num_replicas}
+        else {"num_replicas": replicas.fewest}
     )
     return serve.deployment(
         cls,

@@ -78,7 +78,7 @@ def plan_memory(
     if vision:
         activations = max(activations, _tower_gib(vision, size))
     on_gpu = settings.device == "cuda"
-    share = settings.gpu_memory_utilization if on_gpu else 1.0
+    share = settings.gpu_memory_per_engine if on_gpu else 1.0
     return MemoryPlan(
         weights=parameters * size / GIB / settings.engine.tensor_parallel_size,
         activations=activations,

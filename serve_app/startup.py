@@ -19,6 +19,8 @@ class Phase(StrEnum):
     RESOLVE = "resolve"
     """Config and tokenizer: read, or downloaded for a hub id."""
     TOKENIZER = "tokenizer"
+    TURN = "turn"
+    """Waiting for another engine that starts on the same GPU."""
     IMPORT = "import"
     """Importing the inference engine."""
     SETUP = "setup"

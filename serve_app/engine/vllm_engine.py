@@ -21,6 +21,7 @@ import numpy as np
 from serve_app.checkpoint import Checkpoint
 from serve_app.engine.admission import Admission
 from serve_app.engine.fair_share import FairShare
+from serve_app.engine.gpu_turn import gpu_turn
 from serve_app.engine.protocol import EngineLoad
 from serve_app.engine.vllm_options import engine_options, prepare_environment
 from serve_app.errors import DeadlineExceeded, EngineDead, InternalError
@@ -71,13 +72,17 @@ class VllmEngine:
             require_plugin(self._checkpoint.plugin_architecture)
         options = engine_options(self._settings, self._checkpoint)
         logger.info("engine options of %s@%s: %s", self._settings.name, self._settings.version, options)
-        # Blocks the event loop: an engine that is not there yet has nothing else to do.
-        try:
-            with clock.phase(Phase.SETUP):
-                self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**options))
-        except Exception as error:
-            explain(error)
-            raise
+        async with contextlib.AsyncExitStack() as turn:
+            if self._settings.device == "cuda":
+                with clock.phase(Phase.TURN):
+                    await turn.enter_async_context(gpu_turn())
+            # Blocks the event loop: an engine that is not there yet has nothing else to do.
+            try:
+                with clock.phase(Phase.SETUP):
+                    self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**options))
+            except Exception as error:
+                explain(error)
+                raise
         workers: list[StartTimes] = await self._llm.collective_rpc("start_times")
         clock.add(workers[0])
         clock.add({Phase.SETUP: -sum(workers[0].values())})  # they ran inside it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from serve_app.settings import AutoscalingSettings, ModelSettings
+from serve_app.settings import ModelSettings, ReplicaSettings
 from serve_app.vocabulary import Measure
 
 POLICY = "serve_app.scaling.policy:WorkPolicy"
@@ -24,12 +24,19 @@ def engine_targets(settings: ModelSettings) -> Targets:
     return {Measure.TOKENS: 2.0 * settings.max_num_batched_tokens}
 
 
-def autoscaling_config(settings: AutoscalingSettings, default: Targets) -> dict[str, Any]:
-    """The deployment's `autoscaling_config`; `default`: the targets when the settings name none."""
+def autoscaling_config(replicas: ReplicaSettings, default: Targets) -> dict[str, Any]:
+    """The deployment's `autoscaling_config`, of replicas that have `autoscaling`.
+
+    Args:
+        replicas: the deployment's.
+        default: the targets when the settings name none.
+    """
+    settings = replicas.autoscaling
+    assert settings is not None
     targets = default if settings.target is None else settings.target
     return {
-        "min_replicas": settings.min_replicas,
-        "max_replicas": settings.max_replicas,
+        "min_replicas": replicas.fewest,
+        "max_replicas": replicas.most,
         "metrics_interval_s": settings.interval_s,
         "look_back_period_s": settings.window_s,
         # The policy has both delays itself; see WorkPolicy.

@@ -40,8 +40,8 @@ class ModelSettings(Settings):
         default=None,
         gt=0,
         le=0.9,
-        description="Share of the GPU's memory that one engine takes; required on cuda. A GPU's engines together must "
-        "stay at or below 0.90.",
+        description="Share of the GPU's memory that one engine takes, or with `engines_per_gpu` all engines of a GPU; "
+        "required on cuda. A GPU's engines together must stay at or below 0.90.",
     )
     template: str | TemplateSettings | None = Field(
         default=None, description="LLM rerankers: the prompt template, by name (`qwen3-reranker`) or spelled out."
@@ -145,6 +145,12 @@ class ModelSettings(Settings):
     def application(self) -> str:
         """Name of the model's Ray Serve application."""
         return f"{self.name.replace('/', '--')}-{self.version}"
+
+    @property
+    def gpu_memory_per_engine(self) -> float | None:
+        """Share of the GPU's memory for one engine; None on CPU."""
+        whole = self.gpu_memory_utilization
+        return None if whole is None else whole / self.pooling_engine.engines_per_gpu
 
     @property
     def markers_per_sequence(self) -> int:

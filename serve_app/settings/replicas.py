@@ -122,7 +122,15 @@ class EngineReplicaSettings(ReplicaSettings):
     num_gpus: float = Field(
         default=0.0,
         ge=0,
-        description="GPUs per engine replica; a fraction puts several engines on one GPU (0.5: two).",
+        description="GPUs per engine replica; a fraction leaves room for other models' engines on the GPU.",
+    )
+    engines_per_gpu: int = Field(
+        default=1,
+        ge=1,
+        le=16,
+        description="Engines of this model that share each GPU, for models whose engine is bound by its own Python: "
+        "those below about 1B parameters. `num_gpus` must be 1, `num_replicas` and the limits of `autoscaling` count "
+        "GPUs, and `gpu_memory_utilization` is for all engines of a GPU together. They start one after the other.",
     )
     split_documents: int = Field(
         default=128,
@@ -133,3 +141,24 @@ class EngineReplicaSettings(ReplicaSettings):
     split_images: int = Field(
         default=32, ge=1, description="The same for images, which are more work each; only with `split_documents`."
     )
+
+    @model_validator(mode="after")
+    def _whole_gpus(self) -> Self:
+        if self.engines_per_gpu > 1 and self.num_gpus != 1:
+            raise ValueError(f"engines_per_gpu: needs num_gpus: 1, and it is {self.num_gpus:g}")
+        return self
+
+    @property
+    def fewest(self) -> int:
+        """Engines that there always are."""
+        return super().fewest * self.engines_per_gpu
+
+    @property
+    def most(self) -> int:
+        """Engines that there can be."""
+        return super().most * self.engines_per_gpu
+
+    @property
+    def gpus_per_engine(self) -> float:
+        """What Ray reserves for one; Ray counts GPUs in ten-thousandths."""
+        return self.num_gpus if self.engines_per_gpu == 1 else 10_000 // self.engines_per_gpu / 10_000

@@ -19,17 +19,17 @@ from deployments.parts_router import PartsRouter
 from serve_app import app as applications
 from serve_app.scaling.policy import WorkPolicy
 from serve_app.scaling.ray_config import IMAGE_LOADER, autoscaling_config, engine_targets
-from serve_app.settings import AutoscalingSettings, ModelSettings
+from serve_app.settings import ModelSettings, ReplicaSettings
 from serve_app.vocabulary import Measure
 from tests.app.conftest import App
 from tests.unit.test_settings import MODEL
 
 
 def ray_config(**changes: Any) -> AutoscalingConfig:
-    settings = AutoscalingSettings.model_validate({"max_replicas": 5, "min_replicas": 2} | changes)
+    replicas = ReplicaSettings.model_validate({"autoscaling": {"max_replicas": 5, "min_replicas": 2} | changes})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        return AutoscalingConfig(**autoscaling_config(settings, IMAGE_LOADER))
+        return AutoscalingConfig(**autoscaling_config(replicas, IMAGE_LOADER))
 
 
 def context(config: AutoscalingConfig, now: float, figures: dict[str, list[float]], **changes: Any) -> Any:
@@ -107,6 +107,32 @@ def test_the_controller_needs_none_of_our_packages(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stdout == "2\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("replicas", "wanted"),
+    [
+        ({"num_replicas": 2, "engines_per_gpu": 4}, {"num_replicas": 8}),
+        ({"autoscaling": {"min_replicas": 1, "max_replicas": 3}, "engines_per_gpu": 3}, {"min": 3, "max": 9}),
+    ],
+)
+def test_engines_per_gpu_multiplies_engines_and_divides_the_gpu(
+    replicas: dict[str, Any], wanted: dict[str, int]
+) -> None:
+    cuda = {"device": "cuda", "gpu_memory_utilization": 0.9, "pooling_engine": {"num_gpus": 1, **replicas}}
+    args = ModelSettings.model_validate(MODEL | cuda)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        bound = applications.model(args)
+    engine = bound._bound_deployment.init_args[1]._bound_deployment
+    options = engine.ray_actor_options
+    assert 0.99 < options["num_gpus"] * replicas["engines_per_gpu"] <= 1
+    assert args.gpu_memory_per_engine == pytest.approx(0.9 / replicas["engines_per_gpu"])
+    config = engine._deployment_config
+    if "num_replicas" in wanted:
+        assert config.num_replicas == wanted["num_replicas"]
+    else:
+        assert (config.autoscaling_config.min_replicas, config.autoscaling_config.max_replicas) == (3, 9)
 
 
 def test_no_metrics_yet_changes_nothing() -> None:

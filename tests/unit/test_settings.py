@@ -58,6 +58,7 @@ def test_nothing_that_matters_has_a_default(missing: str) -> None:
         ({**CUDA, "pooling_engine": {}}, "num_gpus: must be above 0"),
         ({**CUDA, "gpu_memory_utilization": 0.95}, "less than or equal to 0.9"),
         ({"pooling_engine": {"num_gpus": 1}}, "device is cpu"),
+        ({**CUDA, "pooling_engine": {"num_gpus": 0.5, "engines_per_gpu": 2}}, "engines_per_gpu: needs num_gpus: 1"),
         ({"template": "nope"}, "known: qwen3-reranker"),
         ({"template": {"prefix": "", "head": "no field", "suffix": "", "instruction": ""}}, "must contain {query}"),
         ({"task": "embed", "template": "qwen3-reranker"}, "only a reranker"),
