@@ -37,7 +37,7 @@ RETRY = {
 }
 """As docs/grpc.md recommends."""
 OPTIONS = [
-    ("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": RETRY}]})),
+    ("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "waitForReady": True, "retryPolicy": RETRY}]})),
     ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection
 ]
 
