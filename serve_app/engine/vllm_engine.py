@@ -56,6 +56,7 @@ class VllmEngine:
         self._last_output = time.monotonic()
         self._ids = itertools.count()
         self._params: Any = None
+        self._shared_params: Any = None
         self._feeder: ImageFeeder | None = None
 
     async def start(self) -> StartTimes:
@@ -63,11 +64,13 @@ class VllmEngine:
         prepare_environment(self._settings, self._checkpoint)
         clock = StartClock()
         with clock.phase(Phase.IMPORT):
-            from vllm import PoolingParams
+            from vllm import PoolingParams, envs
             from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
 
+        envs.disable_envs_cache()  # another engine of this process may have turned it on; ours has set new values
         self._params = PoolingParams
+        self._shared_params = _shared(PoolingParams)
         if self._checkpoint.plugin_architecture is not None:
             require_plugin(self._checkpoint.plugin_architecture)
         options = engine_options(self._settings, self._checkpoint)
@@ -88,6 +91,7 @@ class VllmEngine:
         clock.add({Phase.SETUP: -sum(workers[0].values())})  # they ran inside it
         if self._checkpoint.images is not None:
             self._feeder = ImageFeeder(self._llm, self._settings)
+        envs.enable_envs_cache()  # vLLM reads three variables per sequence
         with clock.phase(Phase.CANARY):
             await asyncio.wait_for(self.run(self._canary()), self._settings.engine.start_timeout_s)
         return clock.times()
@@ -184,7 +188,7 @@ class VllmEngine:
             return self._params(**batch.params)
         extra = {"compressed_token_type_ids": segment_start} if segment_start is not None else None
         # Logits and unnormalised vectors: activation and normalisation depend on the request and cost microseconds.
-        return self._params(task=batch.task.value, use_activation=False, extra_kwargs=extra)
+        return self._shared_params(task=batch.task.value, use_activation=False, extra_kwargs=extra)
 
     async def _abort(self, request_ids: list[str]) -> None:
         if self._llm.errored:
@@ -258,6 +262,16 @@ def _matrix(rows: list[Any], batch: EngineBatch) -> Any:
     if batch.params is not None:
         return torch.cat(flat).float().numpy()
     return (torch.cat(flat)[:, None] if per_marker else torch.stack(flat)).float().numpy()
+
+
+def _shared(params: Any) -> Any:
+    """vLLM's PoolingParams for many sequences. It copies them deeply for each, and then only reads them."""
+
+    class SharedPoolingParams(params):  # type: ignore[misc]
+        def clone(self) -> Any:
+            return self
+
+    return SharedPoolingParams
 
 
 def _first_scheduled(states: list[Any]) -> float:

@@ -7,13 +7,15 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
 from serve_app.engine.vllm_engine import engine_process_ids
 from serve_app.errors import DeadlineExceeded, EngineDead, Overloaded
-from serve_app.messages import ClassifyRequest, Context
+from serve_app.messages import ClassifyRequest, Context, EngineBatch
 from tests.checkpoints import Checkpoints
 from tests.parity.conftest import Served, serving
 
@@ -43,6 +45,28 @@ def test_the_start_says_where_its_time_went(served: Served) -> None:
     assert all(seconds >= 0 for seconds in times.values())
     assert min(times["weights"], times["setup"], times["canary"]) > 0
     assert sum(times.values()) <= total
+
+
+def test_parameters_that_sequences_share_are_sent_as_vllms_and_not_changed(served: Served) -> None:
+    ours = served.engine._shared_params(task="classify", use_activation=False, extra_kwargs={"a": 1})
+    theirs = served.engine._params(task="classify", use_activation=False, extra_kwargs={"a": 1})
+    assert ours.clone() is ours
+    assert msgspec.msgpack.encode(ours) == msgspec.msgpack.encode(theirs)
+    seen: list[Any] = []
+    make = served.engine._pooling_params
+
+    def noting(batch: EngineBatch, segment: int | None) -> object:
+        params = make(batch, segment)
+        seen.append(params)
+        return params
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(served.engine, "_pooling_params", noting)
+        for _ in range(2):
+            served.run(ClassifyRequest(["the quick fox", "a fox", "fox"]))
+    first, second = seen
+    assert first is not second  # shared within a batch only
+    assert msgspec.msgpack.encode(first) == msgspec.msgpack.encode(second)
 
 
 def test_cancelled_work_leaves_the_engine(served: Served) -> None:
