@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from serve_app.check import check_file
-from serve_app.engine.fake_engine import FakeEngine
-from serve_app.engine.vllm_engine import VllmEngine
+from serve_app.engine.factory import engine_of
 from serve_app.errors import ModelUnavailable
 from serve_app.frontend import Frontend
 from serve_app.media.fetch import Fetcher
@@ -57,9 +56,7 @@ async def start(
     pipelines.loader = loader = ImageLoader(images, Fetcher(images), executor)
     for settings in models.values():
         model = load_text_model(settings)
-        fake = settings.engine.kind == "fake"
-        width = max(1, model.checkpoint.width)
-        engine: Any = FakeEngine(settings, width) if fake else VllmEngine(settings, model.checkpoint)
+        engine = engine_of(settings, model.checkpoint)
         await engine.start()
         engines.append(engine)
         pipelines.by_application[settings.application] = Pipeline(model, engine, executor, loader)

@@ -13,9 +13,8 @@ from ray import serve
 from deployments.metrics import Reporting
 from serve_app.checkpoint import read_checkpoint
 from serve_app.engine.compile_cache import use_compile_cache
-from serve_app.engine.fake_engine import FakeEngine
+from serve_app.engine.factory import engine_of
 from serve_app.engine.protocol import Engine, EngineLoad
-from serve_app.engine.vllm_engine import VllmEngine
 from serve_app.errors import EngineDead, PoolserveError
 from serve_app.materialized import locate
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
@@ -40,9 +39,7 @@ def make_engine(settings: ModelSettings, clock: StartClock | None = None) -> Eng
         checkpoint = read_checkpoint(fetch_metadata(settings.source, settings.revision), settings)
     if located.compile_cache is not None and located.digest is not None and settings.engine.kind == "vllm":
         use_compile_cache(located.compile_cache, located.digest)
-    if settings.engine.kind == "fake":
-        return FakeEngine(settings, width=max(1, checkpoint.width))
-    return VllmEngine(settings, checkpoint)
+    return engine_of(settings, checkpoint)
 
 
 def leave(reason: str) -> None:

@@ -242,7 +242,7 @@ def _check_limits(report: Report, path: str, settings: ModelSettings, checkpoint
     # Of a dual encoder only the text tower uses vLLM's attention with a cache.
     config = checkpoint.config.get("text_config", {}) if checkpoint.images is not None else checkpoint.config
     heads = int(config.get("num_attention_heads", 0))
-    if settings.device == "cpu" and heads:
+    if settings.device == "cpu" and settings.engine.kind == "vllm" and heads:
         dim = int(config.get("head_dim") or int(config.get("hidden_size", 0)) // heads)
         if dim not in _CPU_HEAD_DIMS:
             report.add(

@@ -27,7 +27,7 @@ class EngineLoad:
 
 
 class Engine(Protocol):
-    """Runs batches of token ids and pixels. Implemented by `VllmEngine` and `FakeEngine`."""
+    """Runs batches of token ids and pixels. Implemented by `VllmEngine`, `TorchEngine` and `FakeEngine`."""
 
     async def start(self) -> StartTimes:
         """Loads the model and answers a canary.

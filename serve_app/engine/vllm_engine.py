@@ -16,10 +16,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from serve_app.checkpoint import Checkpoint
 from serve_app.engine.admission import Admission
+from serve_app.engine.canary import canary_batch
 from serve_app.engine.fair_share import FairShare
 from serve_app.engine.gpu_turn import gpu_turn
 from serve_app.engine.protocol import EngineLoad
@@ -30,7 +29,6 @@ from serve_app.plugin_host.registration import explain
 from serve_app.settings import ModelSettings
 from serve_app.startup import Phase, StartClock, StartTimes
 from serve_app.vllm_plugin.feeder import ImageFeeder, NotHeld, has_markers, require_plugin
-from serve_app.vocabulary import PoolingTask, Task
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +91,9 @@ class VllmEngine:
             self._feeder = ImageFeeder(self._llm, self._settings)
         envs.enable_envs_cache()  # vLLM reads three variables per sequence
         with clock.phase(Phase.CANARY):
-            await asyncio.wait_for(self.run(self._canary()), self._settings.engine.start_timeout_s)
+            await asyncio.wait_for(
+                self.run(canary_batch(self._settings, self._checkpoint)), self._settings.engine.start_timeout_s
+            )
         return clock.times()
 
     async def run(self, batch: EngineBatch, loaded: LoadedImages | None = None) -> EngineOutput | MissingImages:
@@ -207,19 +207,6 @@ class VllmEngine:
         logger.error("the engine refused a batch", exc_info=error)
         return InternalError("the engine refused the input")
 
-    def _canary(self) -> EngineBatch:
-        """One short sequence: proof that the whole engine answers."""
-        config = self._checkpoint.config
-        vocabulary = int(config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size") or 101)
-        ids = np.full(4, min(100, vocabulary - 1), dtype=np.int32)
-        task = PoolingTask.EMBED if self._settings.task is Task.EMBED else PoolingTask.CLASSIFY
-        if self._checkpoint.absa is not None:
-            task = self._checkpoint.absa.task
-        per_token = task is PoolingTask.TOKEN_CLASSIFY
-        deadline = time.time() + self._settings.engine.start_timeout_s
-        offsets = np.array([0, len(ids)], np.int32)
-        return EngineBatch("canary", task, ids, offsets, None, deadline, values_per_token=per_token)
-
     async def check_health(self) -> None:
         """See `Engine.check_health`. Under load the outputs themselves are the sign of life; only silence is tested."""
         limit = self._settings.health.canary_timeout_s
@@ -230,7 +217,7 @@ class VllmEngine:
                 raise EngineDead(f"the engine has work and gave no output for {limit:.0f} s")
             return
         try:
-            await asyncio.wait_for(self.run(self._canary()), limit)
+            await asyncio.wait_for(self.run(canary_batch(self._settings, self._checkpoint)), limit)
         except TimeoutError:
             raise EngineDead(f"the engine did not answer its canary within {limit:.0f} s") from None
 

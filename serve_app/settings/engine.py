@@ -41,10 +41,13 @@ class FakeEngineSettings(Settings):
 
 
 class EngineSettings(Settings):
-    """How vLLM runs the model."""
+    """How the model is run. Only `kind`, `trust_remote_code` and `start_timeout_s` are for other engines than vLLM."""
 
-    kind: Literal["vllm", "fake"] = Field(
-        default="vllm", description="`fake`: a deterministic stand-in without a model, for tests of the path."
+    kind: Literal["vllm", "torch", "fake"] = Field(
+        default="vllm",
+        description="`torch`: Transformers' model class with dynamic batching in the replica's own process, for small "
+        "encoders, whose forward pass takes less time than vLLM's Python (tasks rerank, embed and classify, texts). "
+        "`fake`: a deterministic stand-in without a model, for tests of the path.",
     )
     fake_tokens_per_s: float | None = Field(
         default=None, gt=0, description="Speed of the stand-in, one request after the other; None: no time at all."

@@ -131,6 +131,8 @@ class ModelSettings(Settings):
             raise ValueError("absa: only for task absa")
         if self.absa.stride is not None and 2 * self.absa.stride > self.max_model_len:
             raise ValueError(f"absa.stride: {self.absa.stride} is more than half of max_model_len {self.max_model_len}")
+        if self.engine.kind == "torch":
+            self._fits_torch()
         self.io_processor.check_target("io_processor", Measure.DOCUMENTS)
         self.pooling_engine.check_target(
             "pooling_engine",
@@ -140,6 +142,19 @@ class ModelSettings(Settings):
             documents=self.admission.max_documents_in_flight,
         )
         return self
+
+    def _fits_torch(self) -> None:
+        if self.task not in {Task.RERANK, Task.EMBED, Task.CLASSIFY}:
+            raise ValueError(f"engine.kind: torch has no task {self.task}")
+        wanted = {
+            "template": self.template is not None,
+            "io_processor_plugin": self.io_processor_plugin is not None,
+            "engine.hf_overrides": bool(self.engine.hf_overrides),
+            "engine.tensor_parallel_size": self.engine.tensor_parallel_size > 1,
+            "engine.enable_prefix_caching": self.engine.enable_prefix_caching,
+        }
+        for field in (name for name, set_ in wanted.items() if set_):
+            raise ValueError(f"{field}: engine.kind torch has none")
 
     @property
     def application(self) -> str:

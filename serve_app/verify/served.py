@@ -98,16 +98,14 @@ def in_this_process(settings: ModelSettings, images: ImageLoaderSettings) -> Ite
     Raises:
         CannotServe: the engine does not start.
     """
-    from serve_app.engine.fake_engine import FakeEngine
-    from serve_app.engine.vllm_engine import VllmEngine
+    from serve_app.engine.factory import engine_of
     from serve_app.engine.vllm_options import platform_version
     from serve_app.media.fetch import Fetcher
     from serve_app.media.loader import ImageLoader
     from serve_app.tasks.model import load_text_model
 
     model = load_text_model(settings)
-    fake = settings.engine.kind == "fake"
-    engine = FakeEngine(settings, max(1, model.checkpoint.width)) if fake else VllmEngine(settings, model.checkpoint)
+    engine = engine_of(settings, model.checkpoint)
     versions = {"poolserve": __version__, "vllm": platform_version()}
     with asyncio.Runner() as runner, ThreadPoolExecutor(1, "verify") as executor:
 

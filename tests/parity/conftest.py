@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from serve_app.engine.vllm_engine import VllmEngine
+from serve_app.engine.factory import engine_of
 from serve_app.messages import Context, PipelineRequest, PipelineResult
 from serve_app.pipeline import Pipeline
 from serve_app.startup import StartTimes
@@ -34,7 +34,7 @@ class Served:
         self,
         loop: asyncio.AbstractEventLoop,
         pipeline: Pipeline,
-        engine: VllmEngine,
+        engine: Any,
         loader: DecodingLoader,
         start_times: StartTimes,
     ) -> None:
@@ -88,7 +88,7 @@ class Served:
 def serving(folder: Path, task: str, **changes: Any) -> Iterator[Served]:
     """Starts an engine for a checkpoint and ends it."""
     model = text_model(folder, task, **changes)
-    engine = VllmEngine(model.settings, model.checkpoint)
+    engine: Any = engine_of(model.settings, model.checkpoint)
     loop = asyncio.new_event_loop()
     try:
         times = loop.run_until_complete(engine.start())

@@ -16,10 +16,11 @@ from tests.parity.conftest import Served, serving
 TEXTS = [*CORPUS, "Hi", "", "좋아요", "😀", "the quick fox " * 80]
 
 
-@pytest.fixture(scope="module")
-def served(checkpoints: Checkpoints) -> Iterator[Served]:
+@pytest.fixture(scope="module", params=["vllm", "torch"])
+def served(request: pytest.FixtureRequest, checkpoints: Checkpoints) -> Iterator[Served]:
     folder = checkpoints.bert(4, problem_type="multi_label_classification")
-    with serving(folder, "classify", max_model_len=128) as started:
+    engine = {"kind": request.param, "enforce_eager": True}
+    with serving(folder, "classify", max_model_len=128, engine=engine) as started:
         yield started
 
 

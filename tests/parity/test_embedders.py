@@ -18,18 +18,22 @@ from tests.checkpoints import CORPUS, Checkpoints
 from tests.parity.conftest import Served, serving
 
 TEXTS = [*CORPUS, "Hi", "좋아요", "😀", "the quick fox " * 80, *(f"fox number {i}" for i in range(40))]
-CASES: dict[str, tuple[str, PoolingType, bool]] = {
-    "xlm_roberta-cls-normalized": ("xlm_roberta", PoolingType.CLS, True),
-    "qwen3-last-plain": ("qwen3", PoolingType.LAST, False),
+CASES: dict[str, tuple[str, PoolingType, bool, str]] = {
+    "xlm_roberta-cls-normalized": ("xlm_roberta", PoolingType.CLS, True, "vllm"),
+    "qwen3-last-plain": ("qwen3", PoolingType.LAST, False, "vllm"),
+    "torch-xlm_roberta-mean-normalized": ("xlm_roberta", PoolingType.MEAN, True, "torch"),
+    "torch-xlm_roberta-cls-plain": ("xlm_roberta", PoolingType.CLS, False, "torch"),
+    "torch-qwen3-last-plain": ("qwen3", PoolingType.LAST, False, "torch"),
 }
 
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest, checkpoints: Checkpoints) -> Iterator[tuple[Served, PoolingType, bool]]:
-    kind, pooling, normalize = CASES[request.param]
+    kind, pooling, normalize, engine = CASES[request.param]
     folder = getattr(checkpoints, kind)(0)
     checkpoints.sentence_transformers(folder, pooling.value, normalize=normalize)
-    with serving(folder, "embed", max_model_len=128) as served:
+    options = {"kind": engine, "enforce_eager": True}
+    with serving(folder, "embed", max_model_len=128, engine=options) as served:
         yield served, pooling, normalize
 
 

@@ -26,6 +26,9 @@ def _documents(count: int, seed: int = 0) -> list[str]:
 KINDS = {
     "xlm_roberta": ({}, {"max_model_len": 256}),
     "modernbert": ({}, {"max_model_len": 256}),
+    "torch-xlm_roberta": ({}, {"max_model_len": 256, "engine": {"kind": "torch"}}),
+    "torch-modernbert": ({}, {"max_model_len": 256, "engine": {"kind": "torch"}}),
+    "torch-bert": ({}, {"max_model_len": 96, "engine": {"kind": "torch"}}),
     "qwen3": ({}, {"max_model_len": 1024, "template": "qwen3-reranker", "max_num_batched_tokens": 4096}),
 }
 
@@ -33,7 +36,7 @@ KINDS = {
 @pytest.fixture(scope="module", params=KINDS)
 def served(request: pytest.FixtureRequest, checkpoints: Checkpoints) -> Iterator[Served]:
     config, changes = KINDS[request.param]
-    with serving(getattr(checkpoints, request.param)(**config), "rerank", **changes) as started:
+    with serving(getattr(checkpoints, request.param.removeprefix("torch-"))(**config), "rerank", **changes) as started:
         yield started
 
 

@@ -1,0 +1,383 @@
+"""Small encoders without vLLM: Transformers' model classes, with dynamic batching across requests.
+
+vLLM spends some 0.3 ms of Python on every sequence, in two processes. A model of a few million weights is done sooner
+than that. Here a sequence has no Python of its own: requests are arrays, a step is a range of each, and a step's
+sequences run in padded groups of similar length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from serve_app.checkpoint import Checkpoint
+from serve_app.engine.admission import Admission
+from serve_app.engine.canary import canary_batch
+from serve_app.engine.fair_share import FairShare
+from serve_app.engine.protocol import EngineLoad
+from serve_app.errors import DeadlineExceeded, EngineDead, InternalError, InvalidRequest
+from serve_app.messages import EngineBatch, EngineOutput, FloatArray, IntArray, LoadedImages, MissingImages
+from serve_app.settings import ModelSettings
+from serve_app.sources import fetch_weights
+from serve_app.startup import Phase, StartClock, StartTimes
+from serve_app.vocabulary import PoolingTask, PoolingType, Task
+
+LongArray = npt.NDArray[np.int64]
+
+logger = logging.getLogger(__name__)
+
+GROUP_TOKENS = {"cpu": 64, "cuda": 2_048}
+"""What a group costs beside its tokens, in tokens: launching the kernels of its layers."""
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    """A request in the engine.
+
+    Attributes:
+        batch: what was asked.
+        tags: int64 [sequences], ascending; see FairShare.
+        lengths: int64 [sequences].
+        done: resolves to None when all values are there.
+        taken: sequences that have entered a step, the first ones.
+        answered: sequences whose values are there.
+        values: float32 [sequences, width]; None before the first ones.
+        began: monotonic time of the first step; 0 before it.
+    """
+
+    batch: EngineBatch
+    tags: LongArray
+    lengths: LongArray
+    done: asyncio.Future[None]
+    taken: int = 0
+    answered: int = 0
+    values: FloatArray | None = None
+    began: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Sequences that run together: of each job those from `starts` on, `counts` of them."""
+
+    jobs: Sequence[_Job]
+    starts: Sequence[int]
+    counts: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """A step's sequences, one behind the other, as `EngineBatch` has them; -1 in `segments`: no second text."""
+
+    ids: IntArray
+    starts: LongArray
+    lengths: LongArray
+    segments: IntArray | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """The loaded model and where it runs. `pooling`: None gives logits."""
+
+    module: Any
+    device: str
+    pooling: PoolingType | None
+    pad: int
+
+
+class TorchEngine:
+    """One model in this process. The forward pass has a thread of its own, so that the event loop stays free.
+
+    Args:
+        settings: the model's settings.
+        checkpoint: its facts.
+
+    Raises:
+        ValueError: what the settings or the checkpoint ask for needs vLLM.
+    """
+
+    def __init__(self, settings: ModelSettings, checkpoint: Checkpoint) -> None:
+        if checkpoint.images is not None or "classifier_from_token" in checkpoint.config:
+            raise ValueError("engine.kind: this checkpoint needs vllm")
+        if settings.task is Task.EMBED and checkpoint.pooling is None:
+            raise ValueError("pooling: the checkpoint does not say how it pools; set it")
+        self._settings = settings
+        self._checkpoint = checkpoint
+        self._task = PoolingTask.EMBED if settings.task is Task.EMBED else PoolingTask.CLASSIFY
+        self._admission = Admission(settings.admission)
+        self._fair = FairShare()
+        self._jobs: list[_Job] = []
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "forward")
+        self._model: _Model | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._dead = ""
+        self._cancelled = 0
+        self._last_output = time.monotonic()
+
+    async def start(self) -> StartTimes:
+        """See `Engine.start`."""
+        clock = StartClock()
+        loop = asyncio.get_running_loop()
+        with clock.phase(Phase.IMPORT):
+            await loop.run_in_executor(self._thread, _import)
+        with clock.phase(Phase.WEIGHTS):
+            self._model = await loop.run_in_executor(self._thread, _load, self._settings, self._checkpoint)
+        self._worker = loop.create_task(self._work(self._model))
+        with clock.phase(Phase.CANARY):
+            batch = canary_batch(self._settings, self._checkpoint)
+            await asyncio.wait_for(self.run(batch), self._settings.engine.start_timeout_s)
+        return clock.times()
+
+    async def run(self, batch: EngineBatch, loaded: LoadedImages | None = None) -> EngineOutput | MissingImages:
+        """See `Engine.run`."""
+        arrived = time.monotonic()
+        if self._worker is None or self._dead:
+            raise EngineDead(self._dead or "the engine is not running")
+        if batch.task is not self._task or batch.params is not None or batch.values_per_token:
+            raise InvalidRequest(f"task: this model's engine (torch) has one answer to a text, by task {self._task}")
+        with self._admission.take(len(batch), int(batch.offsets[-1])):
+            if self._admission.sequences == len(batch):
+                self._last_output = arrived  # the engine was idle: its silence so far means nothing
+            job = _Job(
+                batch,
+                np.asarray(self._fair.tags(batch.offsets)),
+                np.diff(batch.offsets).astype(np.int64),
+                asyncio.get_running_loop().create_future(),
+            )
+            self._jobs.append(job)
+            self._wake.set()
+            timeout = asyncio.timeout(max(0.0, batch.deadline - time.time()))
+            try:
+                async with timeout:
+                    await job.done
+            except TimeoutError:
+                if not timeout.expired():
+                    raise
+                self._cancelled += 1
+                raise DeadlineExceeded("the deadline passed in the engine") from None
+            except asyncio.CancelledError:
+                self._cancelled += 1
+                raise
+            finally:
+                if job in self._jobs:
+                    self._jobs.remove(job)
+        assert job.values is not None
+        now = time.monotonic()
+        return EngineOutput(job.values, (job.began - arrived) * 1e3, (now - job.began) * 1e3)
+
+    async def _work(self, model: _Model) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._dead:
+            self._wake.clear()
+            step = self._next_step()
+            if step is None:
+                await self._wake.wait()
+                continue
+            try:
+                values = await loop.run_in_executor(self._thread, _forward, model, self._inputs(step))
+            except Exception as error:
+                self._fail(step, error)
+                continue
+            self._deliver(step, values)
+
+    def _next_step(self) -> _Step | None:
+        """The sequences whose turn it is, within the limits of a step."""
+        jobs = [job for job in self._jobs if job.taken < len(job.tags) and not job.done.done()]
+        if not jobs:
+            return None
+        tags = np.concatenate([job.tags[job.taken :] for job in jobs])
+        lengths = np.concatenate([job.lengths[job.taken :] for job in jobs])
+        owners = np.repeat(np.arange(len(jobs)), [len(job.tags) - job.taken for job in jobs])
+        # A job's own tags ascend, so that what is taken of it is its next ones.
+        order = np.argsort(tags, kind="stable")[: self._settings.max_num_seqs]
+        fits = int(np.searchsorted(np.cumsum(lengths[order]), self._settings.max_num_batched_tokens, side="right"))
+        counts = np.bincount(owners[order[: max(1, fits)]], minlength=len(jobs)).tolist()
+        chosen = [(job, count) for job, count in zip(jobs, counts, strict=True) if count]
+        step = _Step([job for job, _ in chosen], [job.taken for job, _ in chosen], [count for _, count in chosen])
+        now = time.monotonic()
+        for job, count in chosen:
+            job.began = job.began or now
+            job.taken += count
+        return step
+
+    def _inputs(self, step: _Step) -> _Inputs:
+        ids, lengths, segments = [], [], []
+        for job, start, count in zip(step.jobs, step.starts, step.counts, strict=True):
+            batch = job.batch
+            ids.append(batch.token_ids[batch.offsets[start] : batch.offsets[start + count]])
+            lengths.append(job.lengths[start : start + count])
+            own = batch.segment_starts
+            segments.append(own[start : start + count] if own is not None else np.full(count, -1, np.int32))
+        all_lengths = np.concatenate(lengths)
+        return _Inputs(
+            np.concatenate(ids),
+            np.cumsum(all_lengths) - all_lengths,
+            all_lengths,
+            np.concatenate(segments) if self._checkpoint.has_token_types else None,
+        )
+
+    def _deliver(self, step: _Step, values: FloatArray) -> None:
+        self._last_output = time.monotonic()
+        ends = np.cumsum(step.counts).tolist()
+        for job, start, count, end in zip(step.jobs, step.starts, step.counts, ends, strict=True):
+            if job.values is None:
+                job.values = np.empty((len(job.tags), values.shape[1]), np.float32)
+            job.values[start : start + count] = values[end - count : end]
+            job.answered += count
+            self._fair.served(int(job.tags[start + count - 1]))
+            if job.answered == len(job.tags) and not job.done.done():
+                job.done.set_result(None)
+
+    def _fail(self, step: _Step, error: Exception) -> None:
+        """A step that failed takes its requests with it; a device that failed takes the engine."""
+        import torch
+
+        logger.error("a step of %d sequences failed", sum(step.counts), exc_info=error)
+        failed: Sequence[_Job] = step.jobs
+        reason: Exception = InternalError("the engine could not run the input")
+        if self._settings.device == "cuda" and not isinstance(error, torch.OutOfMemoryError):
+            self._dead = "the engine's device has failed"
+            failed, reason = self._jobs, EngineDead(self._dead)
+        for job in failed:
+            if not job.done.done():
+                job.done.set_exception(reason)
+
+    async def check_health(self) -> None:
+        """See `Engine.check_health`."""
+        limit = self._settings.health.canary_timeout_s
+        if self._dead or self._worker is None or self._worker.done():
+            raise EngineDead(self._dead or "the engine is not running")
+        if self._admission.sequences:
+            if time.monotonic() - self._last_output > limit:
+                raise EngineDead(f"the engine has work and gave no output for {limit:.0f} s")
+            return
+        try:
+            await asyncio.wait_for(self.run(canary_batch(self._settings, self._checkpoint)), limit)
+        except TimeoutError:
+            raise EngineDead(f"the engine did not answer its canary within {limit:.0f} s") from None
+
+    def load(self) -> EngineLoad:
+        """See `Engine.load`."""
+        waiting = sum(len(job.tags) - job.answered for job in self._jobs)
+        return EngineLoad(self._admission.sequences, self._admission.tokens, self._cancelled, waiting)
+
+    async def image_counts(self) -> dict[str, int]:
+        """See `Engine.image_counts`: it takes none."""
+        return {"encoded": 0, "held": 0}
+
+    async def shutdown(self) -> None:
+        """See `Engine.shutdown`."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await worker
+        for job in self._jobs:
+            if not job.done.done():
+                job.done.set_exception(EngineDead("the engine has ended"))
+        await asyncio.to_thread(self._thread.shutdown)
+
+
+def groups(lengths: LongArray, fixed: int) -> list[tuple[int, int]]:
+    """Ranges of sequences that run as one padded batch, for the least total cost.
+
+    A group costs `fixed` and, for each of its sequences, the length of its longest.
+
+    Args:
+        lengths: int64 [sequences], ascending.
+        fixed: tokens.
+
+    Returns:
+        (start, end) of each group.
+    """
+    sizes = np.unique(lengths)
+    ends = np.searchsorted(lengths, sizes, side="right")
+    starts = np.concatenate([[0], ends[:-1]])
+    best = np.zeros(len(sizes) + 1)  # cost of everything before the i-th length
+    cut = np.zeros(len(sizes), dtype=np.int64)
+    for i, (size, end) in enumerate(zip(sizes.tolist(), ends.tolist(), strict=True)):
+        costs = best[: i + 1] + fixed + (end - starts[: i + 1]) * size
+        cut[i] = np.argmin(costs)
+        best[i + 1] = costs[cut[i]]
+    found = []
+    i = len(sizes) - 1
+    while i >= 0:
+        found.append((int(starts[cut[i]]), int(ends[i])))
+        i = int(cut[i]) - 1
+    return found[::-1]
+
+
+def _import() -> None:
+    import torch  # noqa: F401
+    import transformers  # noqa: F401
+
+
+def _load(settings: ModelSettings, checkpoint: Checkpoint) -> _Model:
+    import torch
+    from transformers import AutoModel, AutoModelForSequenceClassification
+
+    if settings.device == "cpu":
+        torch.set_num_threads(settings.pooling_engine.threads)
+    else:
+        torch.cuda.set_per_process_memory_fraction(settings.gpu_memory_per_engine or 0.9)
+    auto = AutoModel if settings.task is Task.EMBED else AutoModelForSequenceClassification
+    options: dict[str, Any] = {"attn_implementation": "sdpa", "trust_remote_code": settings.engine.trust_remote_code}
+    folder = fetch_weights(settings.source, settings.revision)
+    module: Any = auto.from_pretrained(folder, dtype=getattr(torch, settings.dtype.value), **options)
+    pad = checkpoint.config.get("pad_token_id")
+    pooling = checkpoint.pooling if settings.task is Task.EMBED else None
+    return _Model(module.to(settings.device).eval(), settings.device, pooling, int(pad or 0))
+
+
+def _forward(model: _Model, inputs: _Inputs) -> FloatArray:
+    """Values of all sequences, float32 [sequences, width]."""
+    import torch
+
+    order: LongArray = np.argsort(inputs.lengths, kind="stable")
+    parts = []
+    with torch.inference_mode():
+        for start, end in groups(inputs.lengths[order], GROUP_TOKENS[model.device]):
+            parts.append(_group(model, inputs, order[start:end]))
+        sorted_values = torch.cat(parts).float().cpu().numpy()
+    values: FloatArray = np.empty_like(sorted_values)
+    values[order] = sorted_values
+    return values
+
+
+def _group(model: _Model, inputs: _Inputs, rows: LongArray) -> Any:
+    """Values of some sequences as a tensor on the device: one padded batch."""
+    import torch
+
+    lengths, starts = inputs.lengths[rows], inputs.starts[rows]
+    columns = np.arange(int(lengths.max()))
+    real = columns < lengths[:, None]
+    ids = inputs.ids[np.where(real, starts[:, None] + columns, 0)]
+    arrays = {"input_ids": np.where(real, ids, model.pad).astype(np.int64)}
+    if not real.all():
+        arrays["attention_mask"] = real.astype(np.int64)
+    if inputs.segments is not None:
+        second = inputs.segments[rows][:, None]
+        arrays["token_type_ids"] = ((second >= 0) & (columns >= second) & real).astype(np.int64)
+    tensors = {name: torch.from_numpy(array).to(model.device, non_blocking=True) for name, array in arrays.items()}
+    output = model.module(**tensors)
+    if model.pooling is None:
+        return output.logits
+    states = output.last_hidden_state
+    if model.pooling is PoolingType.CLS:
+        return states[:, 0]
+    if model.pooling is PoolingType.LAST:
+        last = torch.from_numpy(lengths - 1).to(model.device)
+        return states[torch.arange(len(rows), device=model.device), last]
+    states = states.float()
+    if "attention_mask" in tensors:
+        states = states * tensors["attention_mask"][:, :, None]
+    return states.sum(1) / torch.from_numpy(lengths).to(model.device)[:, None]
