@@ -16,8 +16,11 @@ test: setup             ## all tests that run without a GPU, or those that PYTES
 ifdef PYTEST_ARGS
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 else
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gate" tests/unit tests/app tests/parity; status=$$?; \
-	  $(BIN)/python -m pytest -m "gate or not (unit or app or parity)" || exit $$?; exit $$status
+	@status=0; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gate" tests/unit tests/app || status=1; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/parity || status=1; \
+	$(BIN)/python -m pytest -m "gate or not (unit or app or parity)" || status=1; \
+	exit $$status
 endif
 
 check: lint typecheck test ## what CI runs
