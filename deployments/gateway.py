@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from deployments.handles import ask
 from deployments.metrics import Reporting
-from deployments.ray_headers import ignore_timeout_header
+from deployments.ray_headers import OneRequestId, ignore_timeout_header
 from serve_app.engine.vllm_options import platform_version
 from serve_app.frontend import Frontend
 from serve_app.messages import Context, PipelineRequest, PipelineResult
@@ -99,7 +99,9 @@ class Gateway:
         return {str(Measure.DOCUMENTS): float(self._frontend.documents_in_flight)}
 
     def __serve_build_asgi_app__(self) -> Starlette:
-        return self._frontend.app()
+        app = self._frontend.app()
+        app.add_middleware(OneRequestId)
+        return app
 
     async def __del__(self) -> None:
         """Drains gRPC, ends what goes on beside the requests, then Starlette's lifespan. Ray Serve awaits this."""

@@ -153,3 +153,11 @@ def test_a_second_terminal_can_ask_and_redeploy(server: Server) -> None:
     config = server.output.parent / "config.yaml"
     subprocess.run([*command, "deploy", str(config)], capture_output=True, env=environment, check=True, timeout=120)
     assert httpx.get(server.url + "/ready", timeout=30).status_code == 200
+
+
+def test_every_answer_has_one_request_id(server: Server) -> None:
+    """Ray Serve adds it too, and two would reach a browser as `a, a`."""
+    body = {"model": "ce-mini", "query": "boots", "documents": ["red boots"]}
+    answer = server.post("/v1/rerank", body, X_Request_Id="search-42")
+    assert answer.headers.get_list("x-request-id") == ["search-42"]
+    assert len(server.post("/v1/rerank", {**body, "documents": []}).headers.get_list("x-request-id")) == 1
