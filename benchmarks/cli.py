@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks import environment, image_cli, observability_cli, starvation_cli
+from benchmarks import environment, image_cli, observability_cli, small_encoders_cli, starvation_cli
 from benchmarks.backends import Backend, UsageError, dtype_name, parse_backend
 from benchmarks.interrupts import interruptible_once
 from benchmarks.launch import VllmOptions, plain_serve_backend, poolserve_backend, vllm_backend
@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     image_cli.add_commands(commands)
     observability_cli.add_commands(commands)
     scaling_commands.add_commands(commands)
+    small_encoders_cli.add_commands(commands)
     starvation_cli.add_commands(commands)
     gate = commands.add_parser("gate", help="CPU time of the path's own Python against plain Python, in the same run")
     gate.set_defaults(run=run_gate)

@@ -122,7 +122,7 @@ def read_checkpoint(folder: Path, settings: ModelSettings) -> Checkpoint:
         labels=labels if "classifier_from_token" not in config else labels[:1],
         activation=settings.activation or _activation(config, st_config, settings.task, len(labels)),
         has_token_types=config.get("type_vocab_size", 0) > 1,
-        max_positions=_max_positions(config.get("text_config", {}) if images else config),
+        max_positions=max_positions(config.get("text_config", {}) if images else config),
         normalize=settings.normalize if settings.normalize is not None else (normalize or images is not None),
         pooling=settings.pooling or pooling,
         prompts=prompts if settings.task is Task.EMBED else {},
@@ -213,7 +213,8 @@ def _activation(config: Mapping[str, Any], st_config: Mapping[str, Any], task: T
     return Activation.SOFTMAX if labels > 1 and task in {Task.CLASSIFY, Task.ABSA} else Activation.SIGMOID
 
 
-def _max_positions(config: Mapping[str, Any]) -> int | None:
+def max_positions(config: Mapping[str, Any]) -> int | None:
+    """Tokens that a model's position embeddings allow; None if unbounded or unknown."""
     positions = config.get("max_position_embeddings")
     if positions is None:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import sys
 import tempfile
 import time
@@ -23,6 +24,7 @@ from benchmarks.text.options import DEFAULT_LENGTHS, TextOptions, methods
 from benchmarks.text.run import TextRun
 from benchmarks.text.wire import SHAPES
 from benchmarks.text.workload import Drawn, DrawnPairs, FromFile, Lengths
+from serve_app.checkpoint import max_positions
 
 _HELP = {
     "absa": "aspect-based sentiment beside Transformers one by one and in batches",
@@ -78,7 +80,7 @@ def _options(p: argparse.ArgumentParser, task: str) -> None:
     model.add_argument("--no-library", action="store_true", help="servers only; no parity either")
     model.add_argument("--dtype", default="unknown", help="of launched servers and of the library")
     model.add_argument("--device", default="auto", help="of the library: cpu, cuda, auto")
-    model.add_argument("--max-model-len", type=int, default=512)
+    model.add_argument("--max-model-len", type=int, help="default: 512, or the model's positions if these are fewer")
     model.add_argument("--max-num-seqs", type=int, help="of a launched vLLM")
     model.add_argument("--max-num-batched-tokens", type=int, help="of a launched vLLM")
     model.add_argument("--batches", type=int, nargs="+", default=_BATCHES[task], help="of the library")
@@ -149,6 +151,21 @@ def _shaped(backend: Backend, task: str, shape: str) -> Backend:
     return dataclasses.replace(backend, url=backend.origin + SHAPES[task][shape].path, shape=shape)
 
 
+def window(wanted: int | None, model_dir: Path | None) -> int:
+    """Tokens of a text; fixed padding fills every text up to it.
+
+    Raises:
+        UsageError: the model has fewer positions.
+    """
+    path = model_dir / "config.json" if model_dir is not None else None
+    positions = max_positions(json.loads(path.read_text())) if path is not None and path.exists() else None
+    if wanted is None:
+        return min(512, positions or 512)
+    if positions is not None and wanted > positions:
+        raise UsageError(f"--max-model-len: {wanted} is more than the model's {positions} positions")
+    return wanted
+
+
 def run(a: argparse.Namespace, command: Sequence[str]) -> int:
     """Runs the benchmark that the arguments describe."""
     from benchmarks.fusion import plugin
@@ -160,6 +177,7 @@ def run(a: argparse.Namespace, command: Sequence[str]) -> int:
         if len(set(getattr(a, name))) < len(getattr(a, name)):
             raise UsageError(f"--{name}: the same number twice")
     model_dir = None if a.no_library else a.model_dir or a.launch_vllm
+    a.max_model_len = window(a.max_model_len, model_dir or a.launch_vllm)
     dtype = dtype_name(a.dtype)
     if model_dir is not None and dtype == "unknown":
         raise UsageError("the library needs --dtype")

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 BATCH = 500
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 GATHER_S = 0.2
-"""Seconds for which records gather. A thread that woke for each of them would take the interpreter from the event loop as
+"""Seconds for which records gather. A thread that wakes for each of them takes the interpreter from the event loop as
 often: 0.6 ms of CPU and 3.8 ms of p95 a request."""
 PAUSE_S = 1.0
 """Seconds for which nothing is tried after an error; what is full then stays full."""

@@ -16,6 +16,7 @@ from benchmarks import charts
 from benchmarks.backends import UsageError
 from benchmarks.corpus import FALLBACK_WORDS
 from benchmarks.stats import Spread
+from benchmarks.text.cli import window
 from benchmarks.text.summary import best, summaries
 from benchmarks.text.wire import SHAPES
 from benchmarks.text.workload import Drawn, DrawnPairs, FromFile, Lengths
@@ -130,3 +131,13 @@ def test_charts_hold_every_series_and_escape_names() -> None:
     lines = charts.lines("t", "x", "y", {"one": [(0, 1), (1, 2)], "two": [(0, float("nan"))]}, [(0.2, 0.4)])
     assert lines.count("<polyline") == 1
     assert lines.count("<circle") == 2
+
+
+def test_the_window_fits_the_model(tmp_path: Path) -> None:
+    """Fixed padding to more than a model's positions ended a run."""
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "max_position_embeddings": 256}')
+    assert window(None, tmp_path) == 256
+    assert window(128, tmp_path) == 128
+    with pytest.raises(UsageError, match="512 is more than the model's 256 positions"):
+        window(512, tmp_path)
+    assert (window(None, None), window(1_024, None)) == (512, 1_024)
