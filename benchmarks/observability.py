@@ -36,6 +36,7 @@ from serve_app.observability.request import Observer, make_observer
 from serve_app.pipeline import Pipeline, canary_request
 from serve_app.routing import Target
 from serve_app.settings import GatewayObservabilitySettings, GatewaySettings, ModelSettings, RoutingSettings
+from serve_app.startup import freeze
 from serve_app.tasks.model import TextModel
 from serve_app.tokenization import TextTokenizer
 
@@ -108,6 +109,7 @@ async def _latencies(a: argparse.Namespace) -> dict[str, list[Turn]]:
             clients[name] = httpx.AsyncClient(transport=httpx.ASGITransport(frontend.app()), base_url="http://app")
         for client in clients.values():
             await _turn(client, 2 * a.requests, a.concurrency)
+        freeze()  # as every deployment does
         names = list(VARIANTS)
         for number in range(a.rounds):
             for name in names[number % len(names) :] + names[: number % len(names)]:

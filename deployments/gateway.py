@@ -24,7 +24,7 @@ from serve_app.observability.request import make_observer
 from serve_app.routing import Target
 from serve_app.rpc.server import GrpcServer
 from serve_app.settings import GatewaySettings, RoutingSettings, complaints
-from serve_app.startup import StartTimes
+from serve_app.startup import StartTimes, freeze
 from serve_app.vocabulary import Measure
 
 IO_PROCESSOR = "IOProcessor"
@@ -74,6 +74,7 @@ class Gateway:
         )
         self._grpc = GrpcServer(self._frontend, settings.grpc) if settings.grpc is not None else None
         self._listening = False
+        freeze()
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes a new routing table (`settings.RoutingSettings`); nothing restarts.

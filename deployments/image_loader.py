@@ -15,6 +15,7 @@ from serve_app.observability.sources import loader_source
 from serve_app.observability.tracing import make_tracer
 from serve_app.scaling.meter import Meter
 from serve_app.settings import ImageLoaderSettings
+from serve_app.startup import freeze
 from serve_app.vocabulary import Measure, Stage
 
 
@@ -29,6 +30,7 @@ class ImageLoader:
         self._reporting.registry.add_source(loader_source(self._loader.stats))
         tracing = settings.observability.tracing
         self._tracer = make_tracer(tracing, deployment="ImageLoader", replica=self._reporting.replica)
+        freeze()
 
     async def load(self, request: LoadRequest) -> LoadedImages:
         """See `serve_app.media.loader.ImageLoader.load`."""

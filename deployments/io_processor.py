@@ -31,7 +31,7 @@ from serve_app.observability.tracing import make_tracer
 from serve_app.pipeline import Pipeline, canary_request
 from serve_app.settings import ModelSettings
 from serve_app.splitting import SplittingEngine
-from serve_app.startup import StartClock, StartTimes, in_words
+from serve_app.startup import StartClock, StartTimes, freeze, in_words
 from serve_app.vocabulary import Task
 
 logger = logging.getLogger("ray.serve")
@@ -117,6 +117,7 @@ class IOProcessor:
         self._engine_asked = float("-inf")
         words = in_words(self._start_times["io_processor"])
         logger.info("%s@%s: input processor ready, seconds: %s", settings.name, settings.version, words)
+        freeze()
 
     async def run(self, context: Context, request: PipelineRequest) -> PipelineResult | PoolserveError:
         """See `Pipeline.run`; our errors are returned, not raised (see handles.py)."""

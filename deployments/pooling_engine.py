@@ -23,7 +23,7 @@ from serve_app.observability.tracing import make_tracer
 from serve_app.scaling.meter import Meter
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_metadata
-from serve_app.startup import Phase, StartClock, StartTimes, in_words
+from serve_app.startup import Phase, StartClock, StartTimes, freeze, in_words
 from serve_app.vocabulary import Measure
 
 logger = logging.getLogger("ray.serve")
@@ -73,6 +73,7 @@ class PoolingEngine:
         replica = self._reporting.replica
         tracer = make_tracer(settings.observability.tracing, deployment="PoolingEngine", replica=replica, **who)
         self._metrics = EngineMetrics(self._reporting.registry, settings, self._engine, tracer)
+        freeze()
 
     async def run(
         self, batch: EngineBatch, loaded: LoadedImages | None = None
