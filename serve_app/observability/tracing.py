@@ -7,6 +7,7 @@ sampled: the gateway decides, the stages behind it follow. Spans are named by th
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
@@ -105,25 +106,30 @@ class OtelTracer:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+        from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         names = {"service.name": settings.service_name, **resource}
         self._provider = TracerProvider(
-            sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio)),
+            sampler=ParentBased(ALWAYS_ON),  # `begin` draws: 4 us for a request that is not sampled, not 12
             resource=Resource.create(names),
             shutdown_on_exit=False,
         )
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._ratio = settings.sample_ratio
         self._tracer = self._provider.get_tracer("poolserve")
         self._propagator = TraceContextTextMapPropagator()
 
     def begin(self, name: str, headers: Mapping[str, str]) -> RequestSpan:
         """See `Tracer.begin`. A `traceparent` that is not one counts as none."""
-        from opentelemetry.trace import SpanKind
+        from opentelemetry.trace import SpanKind, get_current_span
 
         carrier = {key: headers[key] for key in ("traceparent", "tracestate") if key in headers}
-        span = self._tracer.start_span(name, self._propagator.extract(carrier), SpanKind.SERVER)
+        context = self._propagator.extract(carrier) if carrier else None
+        has_parent = context is not None and get_current_span(context).get_span_context().is_valid
+        if not has_parent and random.random() >= self._ratio:
+            return NO_SPAN
+        span = self._tracer.start_span(name, context, SpanKind.SERVER)
         return _Span(span, self._trace(span)) if span.is_recording() else NO_SPAN
 
     @contextmanager

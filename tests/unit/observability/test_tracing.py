@@ -162,3 +162,12 @@ def test_spans_reach_a_collector(
 def test_a_header_that_names_no_variable_is_said_by_name() -> None:
     with pytest.raises(ValueError, match="NOT_THERE"):
         make_tracer(TracingSettings(endpoint="http://x", headers={"a": "env:NOT_THERE"}))
+
+
+@pytest.mark.parametrize("headers", [{}, {"traceparent": "nonsense"}], ids=["no caller's", "one that is none"])
+def test_the_share_that_is_sampled(headers: dict[str, str]) -> None:
+    made, _ = tracer(0.3)
+    sampled = sum(made.begin("x", headers).trace != "" for _ in range(2_000))
+    assert 500 <= sampled <= 700  # 600, and five standard deviations
+    assert all(made.begin("x", {"traceparent": f"{CALLER}-01"}).trace for _ in range(20))
+    assert not any(made.begin("x", {"traceparent": f"{CALLER}-00"}).trace for _ in range(20))
