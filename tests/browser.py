@@ -73,7 +73,7 @@ async def browsing(url: str, **context: Any) -> AsyncIterator[Seen]:
         )
         opened = await browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **context})
         seen = Seen(await opened.new_page(), url)
-        seen.page.set_default_timeout(15_000)
+        seen.page.set_default_timeout(60_000)
         seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
         seen.page.on("console", lambda message: _note(seen, message))
         seen.page.on("dialog", lambda dialog: seen.complaints.append(f"dialog: {dialog.message}"))

@@ -61,7 +61,7 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "missing argument": (lambda c: _args(c, 2).pop("dtype"), "applications[2].args.dtype: Field required"),
     "nested": (
         lambda c: _args(c, 2).update(engine={"kind": "tensorrt"}),
-        "applications[2].args.engine.kind: Input should be 'vllm' or 'fake'",
+        "applications[2].args.engine.kind: Input should be 'vllm', 'torch' or 'fake'",
     ),
     "application name": (lambda c: c["applications"][1].update(name="x"), "applications[1].name: must be 'minilm-1'"),
     "route prefix": (lambda c: c["applications"][1].update(route_prefix="/x"), "applications[1].route_prefix"),
