@@ -32,6 +32,9 @@ from serve_app.settings import ModelSettings
 from serve_app.tasks.model import TextModel
 from serve_app.tokenization import TextTokenizer
 
+WINDOW = 128
+"""Tokens of a text; what is longer is cut, on all sides."""
+
 
 class Side(Protocol):
     """Whatever makes vectors of texts."""
@@ -120,8 +123,9 @@ async def _measure(a: argparse.Namespace, texts: Sequence[str]) -> tuple[dict[st
 
     torch.set_num_threads(a.threads)
     exact = SentenceTransformer(str(a.model_dir), device=a.device)
-    want = np.asarray(exact.encode(list(texts), normalize_embeddings=True), dtype=np.float32)
     model = SentenceTransformer(str(a.model_dir), device=a.device, model_kwargs={"dtype": getattr(torch, a.dtype)})
+    exact.max_seq_length = model.max_seq_length = WINDOW
+    want = np.asarray(exact.encode(list(texts), normalize_embeddings=True), dtype=np.float32)
     sides: list[Side] = [Library(model, batch) for batch in a.batches]
     engines: list[Engine] = []
     rates: dict[str, list[float]] = {}
@@ -156,7 +160,7 @@ def _settings(a: argparse.Namespace, kind: str) -> ModelSettings:
         "task": "embed",
         "device": a.device,
         "dtype": a.dtype,
-        "max_model_len": 128,
+        "max_model_len": WINDOW,
         "max_num_seqs": 512,
         "max_num_batched_tokens": 16_384,
         "engine": {"kind": kind, "enforce_eager": a.device == "cpu"},
