@@ -1,12 +1,15 @@
-"""The smallest batch that shows that an engine answers."""
+"""Whether an engine answers: the smallest batch that shows it, and what an engine with work shows by itself."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import numpy as np
 
 from serve_app.checkpoint import Checkpoint
+from serve_app.engine.protocol import Engine
+from serve_app.errors import EngineDead
 from serve_app.messages import EngineBatch
 from serve_app.settings import ModelSettings
 from serve_app.vocabulary import PoolingTask, Task
@@ -29,3 +32,25 @@ def canary_batch(settings: ModelSettings, checkpoint: Checkpoint) -> EngineBatch
         time.time() + settings.engine.start_timeout_s,
         values_per_token=task is PoolingTask.TOKEN_CLASSIFY,
     )
+
+
+async def check_output(engine: Engine, canary: EngineBatch, *, silent_s: float, limit_s: float) -> None:
+    """Under load the outputs themselves are the sign of life, and only silence is tested; an idle engine is asked.
+
+    Args:
+        engine: that is asked.
+        canary: what it is asked when it is idle.
+        silent_s: seconds since its last output.
+        limit_s: seconds.
+
+    Raises:
+        EngineDead: it has work and gave no output for the limit, or did not answer the canary within it.
+    """
+    if engine.load().sequences:
+        if silent_s > limit_s:
+            raise EngineDead(f"the engine has work and gave no output for {limit_s:.0f} s")
+        return
+    try:
+        await asyncio.wait_for(engine.run(canary), limit_s)
+    except TimeoutError:
+        raise EngineDead(f"the engine did not answer its canary within {limit_s:.0f} s") from None

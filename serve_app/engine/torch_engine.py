@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from serve_app.checkpoint import Checkpoint
 from serve_app.engine.admission import Admission
-from serve_app.engine.canary import canary_batch
+from serve_app.engine.canary import canary_batch, check_output
 from serve_app.engine.fair_share import FairShare
 from serve_app.engine.protocol import EngineLoad
 from serve_app.errors import DeadlineExceeded, EngineDead, InternalError, InvalidRequest
@@ -256,14 +256,8 @@ class TorchEngine:
         limit = self._settings.health.canary_timeout_s
         if self._dead or self._worker is None or self._worker.done():
             raise EngineDead(self._dead or "the engine is not running")
-        if self._admission.sequences:
-            if time.monotonic() - self._last_output > limit:
-                raise EngineDead(f"the engine has work and gave no output for {limit:.0f} s")
-            return
-        try:
-            await asyncio.wait_for(self.run(canary_batch(self._settings, self._checkpoint)), limit)
-        except TimeoutError:
-            raise EngineDead(f"the engine did not answer its canary within {limit:.0f} s") from None
+        canary = canary_batch(self._settings, self._checkpoint)
+        await check_output(self, canary, silent_s=time.monotonic() - self._last_output, limit_s=limit)
 
     def load(self) -> EngineLoad:
         """See `Engine.load`."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from serve_app.checkpoint import Checkpoint
 from serve_app.engine.admission import Admission
-from serve_app.engine.canary import canary_batch
+from serve_app.engine.canary import canary_batch, check_output
 from serve_app.engine.fair_share import FairShare
 from serve_app.engine.gpu_turn import gpu_turn
 from serve_app.engine.protocol import EngineLoad
@@ -208,18 +208,12 @@ class VllmEngine:
         return InternalError("the engine refused the input")
 
     async def check_health(self) -> None:
-        """See `Engine.check_health`. Under load the outputs themselves are the sign of life; only silence is tested."""
+        """See `Engine.check_health`."""
         limit = self._settings.health.canary_timeout_s
         if self._llm is None or self._llm.errored:
             raise EngineDead("the engine has died")
-        if self._admission.sequences:
-            if time.monotonic() - self._last_output > limit:
-                raise EngineDead(f"the engine has work and gave no output for {limit:.0f} s")
-            return
-        try:
-            await asyncio.wait_for(self.run(canary_batch(self._settings, self._checkpoint)), limit)
-        except TimeoutError:
-            raise EngineDead(f"the engine did not answer its canary within {limit:.0f} s") from None
+        canary = canary_batch(self._settings, self._checkpoint)
+        await check_output(self, canary, silent_s=time.monotonic() - self._last_output, limit_s=limit)
 
     def load(self) -> EngineLoad:
         """See `Engine.load`."""
