@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import importlib.metadata
 import json
 import os
@@ -169,3 +170,22 @@ def _shorten_word(word: str) -> str:
 def command_line(words: Sequence[str]) -> list[str]:
     """A command as it is kept in results."""
     return ["python" if word == sys.executable else str(shorten(word)) for word in words]
+
+
+def conditions(name: str, command: Sequence[str], commit_stated: str | None, found: dict[str, Any]) -> dict[str, Any]:
+    """How every result begins: what was run, when, from which code, with what.
+
+    Args:
+        name: of the result files.
+        command: words of the command line.
+        commit_stated: for a host without the repository.
+        found: `hardware()`, of before the run: the machine's load is part of it.
+    """
+    return {
+        "name": name,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": command_line(command),
+        "code": commit(commit_stated),
+        "versions": versions(),
+        "hardware": found,
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -80,14 +79,7 @@ class ImageResult:
     _path: Path | None = None
 
     def __post_init__(self) -> None:
-        self._conditions = {
-            "name": self.name,
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "command": environment.command_line(self.command),
-            "code": environment.commit(self.commit),
-            "versions": environment.versions(),
-            "hardware": environment.hardware(),  # now: the load average before the run is part of it
-        }
+        self._conditions = environment.conditions(self.name, self.command, self.commit, environment.hardware())
         self.notes += busy(self._conditions["hardware"])
 
     def out_of_time(self, number: int, seconds: float) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import tempfile
 import threading
 import time
@@ -74,12 +73,7 @@ def observability(a: argparse.Namespace, command: Sequence[str]) -> int:
     turns = asyncio.run(_latencies(a))
     scrape = scrape_costs(a.replicas)
     result = {
-        "name": a.name,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": environment.command_line(command),
-        "code": environment.commit(a.commit),
-        "versions": environment.versions(),
-        "hardware": hardware,
+        **environment.conditions(a.name, command, a.commit, hardware),
         "settings": {
             "requests": a.requests,
             "concurrency": a.concurrency,

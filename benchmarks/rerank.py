@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -193,12 +192,7 @@ class Run:
         settings |= {"baseline": report.baseline_name(list(self.backends), o.baseline), "own_texts": self._own_texts}
         reference = self._reference
         return {
-            "name": o.name,
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "command": environment.command_line(o.command),
-            "code": environment.commit(o.commit),
-            "versions": environment.versions(),
-            "hardware": self._hardware,
+            **environment.conditions(o.name, o.command, o.commit, self._hardware),
             "model": environment.model_shape(o.model_dir),
             "settings": settings,
             "pair_lengths": self._pair_lengths,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import json
 import time
 from collections.abc import Sequence
@@ -91,12 +90,7 @@ def small_encoders(a: argparse.Namespace, command: Sequence[str]) -> int:
     texts = Drawn(words, Lengths.parse(a.lengths)).texts("small encoders", a.texts)
     rates, cosines = asyncio.run(_measure(a, texts))
     result = {
-        "name": a.name,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": environment.command_line(command),
-        "code": environment.commit(a.commit),
-        "versions": environment.versions(),
-        "hardware": hardware,
+        **environment.conditions(a.name, command, a.commit, hardware),
         "settings": {key: getattr(a, key) for key in ("dtype", "device", "texts", "inputs", "concurrency", "threads")}
         | {"lengths": a.lengths, "rounds": a.rounds, "model": _described(a.model_dir)},
         "texts_per_s": rates,

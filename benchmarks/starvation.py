@@ -6,7 +6,6 @@ closed loop of image requests with new URLs starts beside them, and ends again.
 
 from __future__ import annotations
 
-import datetime
 import math
 import threading
 import time
@@ -173,14 +172,9 @@ class StarvationRun:
         self.problems: list[str] = []
         self.finished = False
         self._path: Path | None = None
-        self._conditions: dict[str, Any] = {
-            "name": options.name,
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "command": environment.command_line(options.command),
-            "code": environment.commit(options.commit),
-            "versions": environment.versions(),
-            "hardware": environment.hardware(),
-        }
+        self._conditions: dict[str, Any] = environment.conditions(
+            options.name, options.command, options.commit, environment.hardware()
+        )
 
     def execute(self) -> int:
         """Runs and writes; 0 for a valid run, 1 otherwise, 130 when interrupted."""
