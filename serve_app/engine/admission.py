@@ -1,12 +1,14 @@
-"""All-or-nothing admission of requests by their sequences and tokens."""
+"""All-or-nothing admission of requests by their sequences and tokens, and their end at the deadline."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
-from serve_app.errors import Overloaded
+from serve_app.errors import DeadlineExceeded, Overloaded
+from serve_app.messages import EngineBatch
 from serve_app.settings import AdmissionSettings
 
 _RATE_MEMORY_S = 5.0
@@ -17,14 +19,41 @@ class Admission:
     """Counts work in flight and refuses what does not fit. A request is taken whole or refused whole.
 
     A request larger than a limit is still taken when nothing else is in flight; otherwise it could never be served.
+
+    Attributes:
+        sequences, tokens: in flight.
+        cancelled: batches that ended by cancellation or deadline since the start.
     """
 
     def __init__(self, limits: AdmissionSettings) -> None:
         self._limits = limits
         self.sequences = 0
         self.tokens = 0
+        self.cancelled = 0
         self._rate = 0.0
         self._last = time.monotonic()
+
+    @asynccontextmanager
+    async def until_deadline(self, batch: EngineBatch) -> AsyncIterator[None]:
+        """Holds room for a batch while it runs, and ends the block at its deadline.
+
+        Raises:
+            Overloaded: see `take`.
+            DeadlineExceeded: the block was ended.
+        """
+        with self.take(len(batch), int(batch.offsets[-1])):
+            timeout = asyncio.timeout(max(0.0, batch.deadline - time.time()))
+            try:
+                async with timeout:
+                    yield
+            except TimeoutError:
+                if not timeout.expired():
+                    raise
+                self.cancelled += 1
+                raise DeadlineExceeded("the deadline passed in the engine") from None
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
 
     @contextmanager
     def take(self, sequences: int, tokens: int) -> Iterator[None]:

@@ -24,7 +24,7 @@ from serve_app.engine.admission import Admission
 from serve_app.engine.canary import canary_batch, check_output
 from serve_app.engine.fair_share import FairShare
 from serve_app.engine.protocol import EngineLoad
-from serve_app.errors import DeadlineExceeded, EngineDead, InternalError, InvalidRequest
+from serve_app.errors import EngineDead, InternalError, InvalidRequest
 from serve_app.messages import EngineBatch, EngineOutput, FloatArray, IntArray, LoadedImages, MissingImages
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_weights
@@ -120,7 +120,6 @@ class TorchEngine:
         self._model: _Model | None = None
         self._worker: asyncio.Task[None] | None = None
         self._dead = ""
-        self._cancelled = 0
         self._last_output = time.monotonic()
 
     async def start(self) -> StartTimes:
@@ -144,7 +143,7 @@ class TorchEngine:
             raise EngineDead(self._dead or "the engine is not running")
         if batch.task is not self._task or batch.params is not None or batch.values_per_token:
             raise InvalidRequest(f"task: this model's engine (torch) has one answer to a text, by task {self._task}")
-        with self._admission.take(len(batch), int(batch.offsets[-1])):
+        async with self._admission.until_deadline(batch):
             if self._admission.sequences == len(batch):
                 self._last_output = arrived  # the engine was idle: its silence so far means nothing
             job = _Job(
@@ -155,21 +154,10 @@ class TorchEngine:
             )
             self._jobs.append(job)
             self._wake.set()
-            timeout = asyncio.timeout(max(0.0, batch.deadline - time.time()))
             try:
-                async with timeout:
-                    await job.done
-            except TimeoutError:
-                if not timeout.expired():
-                    raise
-                self._cancelled += 1
-                raise DeadlineExceeded("the deadline passed in the engine") from None
-            except asyncio.CancelledError:
-                self._cancelled += 1
-                raise
+                await job.done
             finally:
-                if job in self._jobs:
-                    self._jobs.remove(job)
+                self._jobs.remove(job)
         assert job.values is not None
         now = time.monotonic()
         return EngineOutput(job.values, (job.began - arrived) * 1e3, (now - job.began) * 1e3)
@@ -262,7 +250,7 @@ class TorchEngine:
     def load(self) -> EngineLoad:
         """See `Engine.load`."""
         waiting = sum(len(job.tags) - job.answered for job in self._jobs)
-        return EngineLoad(self._admission.sequences, self._admission.tokens, self._cancelled, waiting)
+        return EngineLoad(self._admission.sequences, self._admission.tokens, self._admission.cancelled, waiting)
 
     async def image_counts(self) -> dict[str, int]:
         """See `Engine.image_counts`: it takes none."""

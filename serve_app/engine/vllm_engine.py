@@ -23,7 +23,7 @@ from serve_app.engine.fair_share import FairShare
 from serve_app.engine.gpu_turn import gpu_turn
 from serve_app.engine.protocol import EngineLoad
 from serve_app.engine.vllm_options import engine_options, prepare_environment
-from serve_app.errors import DeadlineExceeded, EngineDead, InternalError
+from serve_app.errors import EngineDead, InternalError
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
 from serve_app.plugin_host.registration import explain
 from serve_app.settings import ModelSettings
@@ -50,7 +50,6 @@ class VllmEngine:
         self._admission = Admission(settings.admission)
         self._fair = FairShare()
         self._llm: Any = None
-        self._cancelled = 0
         self._last_output = time.monotonic()
         self._ids = itertools.count()
         self._params: Any = None
@@ -101,21 +100,11 @@ class VllmEngine:
         arrived = time.monotonic()
         if self._llm is None or self._llm.errored:
             raise EngineDead("the engine has died")
-        with self._admission.take(len(batch), int(batch.offsets[-1])):
-            timeout = asyncio.timeout(max(0.0, batch.deadline - time.time()))
-            try:
-                async with timeout:
-                    values, shapes, first_scheduled = await self._run_all(batch, loaded)
-            except NotHeld as missing:
-                return MissingImages(missing.keys)
-            except TimeoutError:
-                if not timeout.expired():
-                    raise
-                self._cancelled += 1
-                raise DeadlineExceeded("the deadline passed in the engine") from None
-            except asyncio.CancelledError:
-                self._cancelled += 1
-                raise
+        try:
+            async with self._admission.until_deadline(batch):
+                values, shapes, first_scheduled = await self._run_all(batch, loaded)
+        except NotHeld as missing:
+            return MissingImages(missing.keys)
         now = time.monotonic()
         queued = min(max(0.0, first_scheduled - arrived), now - arrived) if first_scheduled else 0.0
         return EngineOutput(values, queued * 1e3, (now - arrived - queued) * 1e3, shapes)
@@ -218,7 +207,7 @@ class VllmEngine:
     def load(self) -> EngineLoad:
         """See `Engine.load`."""
         unfinished = self._llm.output_processor.get_num_unfinished_requests() if self._llm is not None else 0
-        return EngineLoad(self._admission.sequences, self._admission.tokens, self._cancelled, unfinished)
+        return EngineLoad(self._admission.sequences, self._admission.tokens, self._admission.cancelled, unfinished)
 
     async def image_counts(self) -> dict[str, int]:
         """See `Engine.image_counts`."""
