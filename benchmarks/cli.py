@@ -16,6 +16,7 @@ import yaml
 from benchmarks import environment, image_cli, observability_cli, small_encoders_cli, starvation_cli
 from benchmarks.backends import Backend, UsageError, dtype_name, parse_backend
 from benchmarks.interrupts import interruptible_once
+from benchmarks.kernels import commands as kernels_commands
 from benchmarks.launch import VllmOptions, plain_serve_backend, poolserve_backend, vllm_backend
 from benchmarks.models import SHAPES, make_model
 from benchmarks.options import Options, requests_per_turn
@@ -33,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     _rerank_options(commands.add_parser("rerank", help="closed-loop load on rerank routes, in alternating rounds"))
     text_cli.add_commands(commands)
     image_cli.add_commands(commands)
+    kernels_commands.add_commands(commands)
     observability_cli.add_commands(commands)
     scaling_commands.add_commands(commands)
     small_encoders_cli.add_commands(commands)

@@ -35,7 +35,7 @@ class MemoryPlan:
     Attributes:
         weights: parameters in the configured dtype.
         activations: one step of `max_num_batched_tokens`.
-        cache: key/value cache that one full step needs (0 for encoders), and images' features on the device.
+        cache: key/value cache, as set or as a full step needs it (0 for encoders), and images' features on the device.
         runtime: process, context, graphs.
         available: what the engine may take; None if unknown.
     """
@@ -82,7 +82,7 @@ def plan_memory(
     return MemoryPlan(
         weights=parameters * size / GIB / settings.engine.tensor_parallel_size,
         activations=activations,
-        cache=features + (_cache_gib(settings, config, size) if on_gpu else settings.engine.kv_cache_gib),
+        cache=features + (settings.engine.kv_cache_gib or (_cache_gib(settings, config, size) if on_gpu else 1.0)),
         runtime=(CUDA_CONTEXT_GIB + (0 if settings.engine.enforce_eager else CUDA_GRAPHS_GIB))
         if on_gpu
         else CPU_PROCESSES_GIB,

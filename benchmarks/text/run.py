@@ -197,7 +197,7 @@ class TextRun:
             except ParityRequestFailed as error:
                 print(f"error: {error}", flush=True)
                 self.result.problems.append(f"{backend.name} is missing: {str(error)[:600]}")
-        kept = limits(o.task, [b.dtype for b in up])
+        kept = limits(o.task, [*(b.dtype for b in up), *([o.dtype] if library is not None else [])])
         if library is not None:
             reference = library.answers(texts, "float32")
             if o.dtype != "float32":

@@ -73,7 +73,7 @@ class VllmEngine:
         options = engine_options(self._settings, self._checkpoint)
         logger.info("engine options of %s@%s: %s", self._settings.name, self._settings.version, options)
         async with contextlib.AsyncExitStack() as turn:
-            if self._settings.device == "cuda":
+            if self._settings.device == "cuda" and self._settings.engine.kv_cache_gib is None:
                 with clock.phase(Phase.TURN):
                     await turn.enter_async_context(gpu_turn())
             # Blocks the event loop: an engine that is not there yet has nothing else to do.

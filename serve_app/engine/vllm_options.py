@@ -27,7 +27,7 @@ def prepare_environment(settings: ModelSettings, checkpoint: Checkpoint) -> None
         defaults |= {
             # By default every engine pins itself to the same first cores.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_CPU_KVCACHE_SPACE": str(max(1, int(settings.engine.kv_cache_gib))),
+            "VLLM_CPU_KVCACHE_SPACE": str(max(1, int(settings.engine.kv_cache_gib or 1))),
             # Both keep a kernel per shape of a step. At their 1,024 shapes a worker grew from 0.7 to 1.4 GB over 6,000
             # requests of mixed lengths and went on; with 16 it stays at 0.8 GB.
             "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16",
@@ -80,6 +80,8 @@ def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str,
         options["distributed_executor_backend"] = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
     if settings.device == "cuda":
         options["gpu_memory_utilization"] = settings.gpu_memory_per_engine
+        if engine.kv_cache_gib is not None:
+            options["kv_cache_memory_bytes"] = round(engine.kv_cache_gib * 2**30)
         options["tensor_parallel_size"] = engine.tensor_parallel_size
         if (sizes := cuda_graph_sizes(engine)) is not None and not engine.enforce_eager:
             options["compilation_config"] = {

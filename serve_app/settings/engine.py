@@ -68,8 +68,12 @@ class EngineSettings(Settings):
         default=False,
         description="Decoder models only: documents of one query share the computation of the query's prefix.",
     )
-    kv_cache_gib: float = Field(
-        default=1.0, gt=0, description="CPU only: GiB for the key/value cache (VLLM_CPU_KVCACHE_SPACE)."
+    kv_cache_gib: float | None = Field(
+        default=None,
+        gt=0,
+        description="GiB for one engine's key/value cache. None: 1 on a CPU; on a GPU what its share of the memory has "
+        "left, which vLLM measures, so that engines of a GPU start one after the other. With a number nothing is "
+        "measured, and they start together.",
     )
     tensor_parallel_size: int = Field(default=1, ge=1, description="GPUs that share one copy of the model.")
     hf_overrides: dict[str, Any] = Field(

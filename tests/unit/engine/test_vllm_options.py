@@ -1,0 +1,54 @@
+"""Our settings in vLLM's words."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_app.checkpoint import Checkpoint, read_checkpoint
+from serve_app.engine.vllm_options import cuda_graph_sizes, engine_options
+from serve_app.memory_plan import plan_memory
+from serve_app.settings import EngineSettings, ModelSettings
+from tests.unit.models import settings_for
+
+MODEL = Path(__file__).resolve().parents[3] / "model_zoo" / "ce-mini"
+CUDA: dict[str, Any] = {
+    "device": "cuda",
+    "gpu_memory_utilization": 0.4,
+    "pooling_engine": {"num_gpus": 1, "engines_per_gpu": 4},
+}
+
+
+def loaded(**changes: Any) -> tuple[ModelSettings, Checkpoint]:
+    settings = settings_for(MODEL, "rerank", **changes)
+    return settings, read_checkpoint(MODEL, settings)
+
+
+def test_a_gpus_memory_is_measured_unless_the_cache_has_a_size() -> None:
+    options = engine_options(*loaded(**CUDA))
+    assert options["gpu_memory_utilization"] == pytest.approx(0.1)
+    assert "kv_cache_memory_bytes" not in options
+
+
+def test_a_cache_of_a_named_size() -> None:
+    settings, checkpoint = loaded(**CUDA, engine={"kv_cache_gib": 1.5})
+    assert engine_options(settings, checkpoint)["kv_cache_memory_bytes"] == 1.5 * 2**30
+    assert plan_memory(settings, checkpoint.config, 1000, 80.0).cache == 1.5
+
+
+def test_the_plans_cache_on_a_cpu_is_a_gibibyte_unless_named() -> None:
+    settings, checkpoint = loaded()
+    assert plan_memory(settings, checkpoint.config, 1000, 8.0).cache == 1.0
+    assert "kv_cache_memory_bytes" not in engine_options(settings, checkpoint)
+
+
+def test_graphs_for_every_step_up_to_the_largest() -> None:
+    sizes = cuda_graph_sizes(EngineSettings(cuda_graph_max_tokens=4096))
+    assert sizes is not None
+    assert (sizes, sizes[-1]) == (sorted(set(sizes)), 4096)
+    assert all(b - a <= max(8, a / 4) for a, b in itertools.pairwise(sizes[3:]))
+    assert cuda_graph_sizes(EngineSettings(cuda_graph_sizes=(8, 1), cuda_graph_max_tokens=4096)) == [1, 8]
+    assert cuda_graph_sizes(EngineSettings()) is None
