@@ -29,6 +29,7 @@ from serve_app.plugin_host.registration import explain
 from serve_app.settings import ModelSettings
 from serve_app.startup import Phase, StartClock, StartTimes
 from serve_app.vllm_plugin.feeder import ImageFeeder, NotHeld, has_markers, require_plugin
+from serve_app.vllm_plugin.gathering import sequence_id
 
 logger = logging.getLogger(__name__)
 
@@ -154,14 +155,15 @@ class VllmEngine:
         params: dict[int | None, Any] = {}
         for i in range(len(batch)):
             tokens = ids[offsets[i] : offsets[i + 1]].tolist()
+            name = sequence_id(prefix, len(batch), i)
             if self._feeder is not None and batch.images is not None and has_markers(batch.images, i):
-                collectors.append(await self._feeder.submit(f"{prefix}-{i}", tokens, batch, i, loaded, tags[i]))
+                collectors.append(await self._feeder.submit(name, tokens, batch, i, loaded, tags[i]))
                 continue
             segment = None if segments is None else segments[i]
             if segment not in params:
                 params[segment] = self._pooling_params(batch, segment)
             collector = await self._llm.add_request(
-                f"{prefix}-{i}",
+                name,
                 {"type": "token", "prompt_token_ids": tokens},
                 params[segment],
                 priority=tags[i],

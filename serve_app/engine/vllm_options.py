@@ -9,7 +9,7 @@ from typing import Any
 from serve_app.checkpoint import Checkpoint, ImageFacts
 from serve_app.settings import EngineSettings, ModelSettings
 from serve_app.sources import engine_source, is_hub_id
-from serve_app.vllm_plugin import PARENT, SERVED
+from serve_app.vllm_plugin import GATHER_MS, PARENT, SERVED
 from serve_app.vocabulary import Task
 
 
@@ -72,6 +72,10 @@ def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str,
         options["hf_overrides"] = overrides
     if engine.async_scheduling is not None:
         options["async_scheduling"] = engine.async_scheduling
+    gather_ms = engine.gather_ms if engine.gather_ms is not None else 8.0 * (settings.device == "cuda")
+    if gather_ms and not engine.async_scheduling:
+        options["scheduler_cls"] = "serve_app.vllm_plugin.scheduler.GatheringScheduler"
+        options["additional_config"] = {GATHER_MS: gather_ms}
     if checkpoint.pooling is not None:
         options["pooler_config"] = {"pooling_type": checkpoint.pooling.value}
     if settings.device == "cpu" and engine.tensor_parallel_size == 1:

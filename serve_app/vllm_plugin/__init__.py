@@ -11,6 +11,8 @@ PARENT = "POOLSERVE_ENGINE_PARENT"
 """Set by an engine's replica to its process id, for the processes below it; absent in a plain `vllm serve`."""
 SERVED = "POOLSERVE_ARCHITECTURE"
 """Set by an engine's replica to the architecture of ours that it serves."""
+GATHER_MS = "poolserve_gather_ms"
+"""Key of vLLM's `additional_config`: see `engine.gather_ms`."""
 _PR_SET_PDEATHSIG = 1
 
 
