@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks import environment, image_cli, observability_cli, small_encoders_cli, starvation_cli
+from benchmarks import environment, gather_cli, image_cli, observability_cli, small_encoders_cli, starvation_cli
 from benchmarks.backends import Backend, UsageError, dtype_name, parse_backend
 from benchmarks.interrupts import interruptible_once
 from benchmarks.kernels import commands as kernels_commands
@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True)
     _rerank_options(commands.add_parser("rerank", help="closed-loop load on rerank routes, in alternating rounds"))
     text_cli.add_commands(commands)
+    gather_cli.add_commands(commands)
     image_cli.add_commands(commands)
     kernels_commands.add_commands(commands)
     observability_cli.add_commands(commands)

@@ -24,8 +24,8 @@ COUNTERS = {
     "sm__pipe_tensor_op_gmma_cycles_active.avg.pct_of_peak_sustained_elapsed": "tensor cores busy (warp groups), %",
     "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_elapsed": "tensor cores busy (warps), %",
 }
-"""Names of Nsight Compute, and ours (docs.nvidia.com/nsight-compute/ProfilingGuide, metrics reference). Instructions are
-counted per warp. A chip is asked which it has."""
+"""Names of Nsight Compute, and ours (docs.nvidia.com/nsight-compute/ProfilingGuide, metrics reference). Instructions
+are counted per warp. A chip is asked which it has."""
 
 
 def available() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from benchmarks.kernels.counters import COUNTERS
 from benchmarks.pages import machine, table
 from benchmarks.stats import spread
 
+_MATRIX = re.compile(r"nvjet|gemm|cutlass|flash|sdpa|wgmma", re.IGNORECASE)
+"""Kernels that multiply matrices on the tensor cores: products and attention."""
 TOP = 12
 """Kernels that are listed by name."""
 
@@ -48,6 +51,8 @@ def _overview(result: Mapping[str, Any]) -> Iterator[str]:
         kernels = sum(number for number, _ in side["kernels"].values()) / count
         busy = side["kernel_ms"] / count / float(np.median(side["ms"])) if side["kernel_ms"] else 0.0
         parity = side["max_abs"]
+        matrix = sum(ms for kernel, (_, ms) in side["kernels"].items() if _MATRIX.search(kernel))
+        share = matrix / side["kernel_ms"] if side["kernel_ms"] else 0.0
         rows.append(
             [
                 name,
@@ -55,11 +60,21 @@ def _overview(result: Mapping[str, Any]) -> Iterator[str]:
                 f"{kernels:.0f}",
                 f"{side['copies'] / count:.0f}",
                 f"{side['kernel_ms'] / count:.2f}",
+                f"{100 * share:.0f} %",
                 f"{100 * busy:.0f} %",
                 f"{parity:.1e}",
             ]
         )
-    head = ["side", "request, ms", "kernels", "copies", "kernels' time, ms", "GPU busy", "logits, max abs to float32"]
+    head = [
+        "side",
+        "request, ms",
+        "kernels",
+        "copies",
+        "kernels' time, ms",
+        "of it products and attention",
+        "GPU busy",
+        "logits, max abs to float32",
+    ]
     return table(head, rows)
 
 

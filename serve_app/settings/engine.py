@@ -67,9 +67,9 @@ class EngineSettings(Settings):
         default=None,
         ge=0,
         le=100,
-        description="Milliseconds that an idle engine waits for the rest of a request whose first sequences are there, so "
-        "that one step takes all of them; 0: never. None: 8 on a GPU, where a step costs nearly the same whatever is in "
-        "it, and 0 on a CPU.",
+        description="Milliseconds that an idle engine waits for the rest of a request whose first sequences are there, "
+        "so that one step takes all of them; 0: never. None: 8 on a GPU, where a step costs nearly the same whatever "
+        "is in it, and 0 on a CPU.",
     )
     async_scheduling: bool | None = Field(default=None, description="vLLM's `async_scheduling`; None: its default.")
     enable_prefix_caching: bool = Field(

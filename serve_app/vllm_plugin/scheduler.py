@@ -11,7 +11,7 @@ from serve_app.vllm_plugin import GATHER_MS
 from serve_app.vllm_plugin.gathering import Gathering
 
 
-class GatheringScheduler(Scheduler):
+class GatheringScheduler(Scheduler):  # type: ignore[misc]  # vllm ships no types here
     """Returns an empty step while only fragments of requests wait; the core then sleeps for 1 ms and asks again."""
 
     def __init__(self, vllm_config: Any, *args: Any, **options: Any) -> None:

@@ -28,6 +28,8 @@ def served(checkpoints: Checkpoints) -> Iterator[Served]:
     changes = {
         "health": {"canary_timeout_s": 2.0},
         "admission": {"max_documents_in_flight": 500, "max_tokens_in_flight": 100_000},
+        # As on a GPU, so that all of this holds with it; the longest there is, since this machine may be busy.
+        "engine": {"enforce_eager": True, "gather_ms": 100.0},
     }
     with serving(checkpoints.bert(3), "classify", max_model_len=256, **changes) as started:
         yield started
@@ -67,6 +69,23 @@ def test_parameters_that_sequences_share_are_sent_as_vllms_and_not_changed(serve
     first, second = seen
     assert first is not second  # shared within a batch only
     assert msgspec.msgpack.encode(first) == msgspec.msgpack.encode(second)
+
+
+def test_a_step_begins_with_a_whole_request(served: Served) -> None:
+    """20 sequences arrive over some milliseconds, in which an idle core would have begun with the first."""
+    states: list[Any] = []
+    submit = served.engine._submit
+
+    async def noting(batch: EngineBatch, loaded: Any, tags: Any, collectors: list[Any], first: list[Any]) -> None:
+        await submit(batch, loaded, tags, collectors, first)
+        known = served.engine._llm.output_processor.request_states
+        states.extend(known[collector.request_id] for collector in collectors)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(served.engine, "_submit", noting)
+        served.run(ClassifyRequest(["fox"] * 20))
+    assert len(states) == 20
+    assert len({state.stats.scheduled_ts for state in states}) == 1
 
 
 def test_cancelled_work_leaves_the_engine(served: Served) -> None:

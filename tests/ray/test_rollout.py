@@ -31,6 +31,11 @@ from tests.ray.load import BODIES, Load, constant_load
 
 REQUESTS = int(os.environ.get("POOLSERVE_ROLLOUT_REQUESTS", "2000"))
 PROXY = os.environ.get("POOLSERVE_ROLLOUT_PROXY", "haproxy")
+LOST_WITH_A_GATEWAY = (
+    {f"kill {which}: 500 Internal Server Error" for which in ("IOProcessor", "Gateway")} if PROXY == "python" else set()
+)
+"""What Ray's Python proxy answers to requests inside a gateway replica that is killed: it does not repeat them, HAProxy
+does. A request carries the name of the phase in which it was sent, which may be the one before."""
 PHASES = 12
 REPLICAS = {"num_replicas": 2, "num_cpus": 0.05}
 ALONE = [part for name in ("io_processor", "pooling_engine") for part in ("--set", f"{name}.num_replicas=1")]
@@ -135,7 +140,8 @@ class Site:
     def end(self, *versions: str) -> None:
         """Enough requests have passed, none failed, and those since now come from these versions."""
         self.load.wait_for(max(30, REQUESTS // PHASES))
-        assert [failure for failure in self.load.failed if failure.startswith(self.load.phase + ":")] == []
+        failed = [failure for failure in self.load.failed if failure.startswith(self.load.phase + ":")]
+        assert [failure for failure in failed if failure not in LOST_WITH_A_GATEWAY] == []
         before = dict(self.load.versions[self.load.phase])
         self.wait(20)
         grown = {v for v, n in self.load.versions[self.load.phase].items() if n > before.get(v, 0)}
@@ -175,7 +181,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         print(f"\n{load.total} requests, {load.over_grpc} of them over gRPC, {len(load.failed)} failed")
         print(*load.versions.items(), sep="\n")
         print(f"{load.repeated} repeated on a connection that was closed")
-        assert load.failed == []
+        lost = [failure for failure in load.failed if failure in LOST_WITH_A_GATEWAY]
+        assert [failure for failure in load.failed if failure not in lost] == []
+        assert len(lost) <= 8
         assert load.repeated <= 10
         _one_version_per_answer(load)
 

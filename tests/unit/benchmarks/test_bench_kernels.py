@@ -68,7 +68,7 @@ def test_the_page_names_what_is_missing_and_says_what_a_request_costs() -> None:
         "sides": {
             "engine": {
                 "ms": [4.0, 6.0],
-                "kernels": {"gemm|x": [8, 5.0]},
+                "kernels": {"gemm|x": [6, 4.0], "add": [2, 1.0]},
                 "copies": 4,
                 "kernel_ms": 5.0,
                 "max_abs": 0.01,
@@ -81,6 +81,6 @@ def test_the_page_names_what_is_missing_and_says_what_a_request_costs() -> None:
     text = page(result)
     assert "valid: NO" in text
     assert "TimeoutExpired" in text
-    assert f"| engine | {spread([4.0, 6.0])} | 4 | 2 | 2.50 | 50 % | 1.0e-02 |" in text
+    assert f"| engine | {spread([4.0, 6.0])} | 4 | 2 | 2.50 | 80 % | 50 % | 1.0e-02 |" in text
     assert "| global loads | 7.07 M |" in text
-    assert "`gemm/x` | 4 | 2.500" in text
+    assert "`gemm/x` | 3 | 2.000" in text

@@ -12,6 +12,7 @@ from serve_app.checkpoint import Checkpoint, read_checkpoint
 from serve_app.engine.vllm_options import cuda_graph_sizes, engine_options
 from serve_app.memory_plan import plan_memory
 from serve_app.settings import EngineSettings, ModelSettings
+from serve_app.vllm_plugin import GATHER_MS
 from tests.unit.models import settings_for
 
 MODEL = Path(__file__).resolve().parents[3] / "model_zoo" / "ce-mini"
@@ -52,3 +53,19 @@ def test_graphs_for_every_step_up_to_the_largest() -> None:
     assert all(b - a <= max(8, a / 4) for a, b in itertools.pairwise(sizes[3:]))
     assert cuda_graph_sizes(EngineSettings(cuda_graph_sizes=(8, 1), cuda_graph_max_tokens=4096)) == [1, 8]
     assert cuda_graph_sizes(EngineSettings()) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "gather_ms"),
+    [
+        ({}, None),
+        ({"engine": {"gather_ms": 3}}, 3.0),
+        (CUDA, 8.0),
+        ({**CUDA, "engine": {"gather_ms": 0}}, None),
+        ({**CUDA, "engine": {"async_scheduling": True}}, None),  # another scheduler of vLLM's
+    ],
+)
+def test_steps_of_whole_requests_where_a_step_is_dear(changes: dict[str, Any], gather_ms: float | None) -> None:
+    options = engine_options(*loaded(**changes))
+    assert options.get("additional_config", {}).get(GATHER_MS) == gather_ms
+    assert ("scheduler_cls" in options) == (gather_ms is not None)
