@@ -1,4 +1,4 @@
-"""`python -m serve_app check CONFIG`, `up CONFIG` and `verify CONFIG MODEL INPUTS`."""
+"""`python -m serve_app check CONFIG`, `up CONFIG`, `verify CONFIG MODEL INPUTS` and `parquet FOLDER OUT`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from serve_app.check import Report, check_file
+from serve_app.observability import parquet
 from serve_app.verify.cli import add_arguments, run
 
 
@@ -26,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     up.add_argument("--timeout", type=float, default=900.0, help="seconds until everything must be ready [900]")
     verify = commands.add_parser("verify", help="compare the served model with Transformers on a file of inputs")
     add_arguments(verify)
+    parquet.add_arguments(commands.add_parser("parquet", help="finished files of the feature log as Parquet"))
     options = parser.parse_args(arguments)
     if options.command == "check":
         report = check_file(options.config, options.gpu_memory_gib)
@@ -33,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 1 if report.problems else 0
     if options.command == "verify":
         return run(options, Console())
+    if options.command == "parquet":
+        return parquet.run(options)
     from serve_app.up import bring_up
 
     return bring_up(options.config, options.timeout)

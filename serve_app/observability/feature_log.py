@@ -1,6 +1,6 @@
 """The feature log: requests and their scores as JSON lines, for offline work. Opt-in.
 
-JSON lines and not Parquet: a Parquet file that its writer did not close cannot be read, and its library is 40 MB.
+JSON lines, which `parquet.py` turns into Parquet when nobody writes them any more.
 """
 
 from __future__ import annotations
