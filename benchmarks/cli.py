@@ -72,6 +72,9 @@ def _rerank_options(p: argparse.ArgumentParser) -> None:
     servers.add_argument("--launch-plain-serve", type=Path, metavar="MODEL_DIR", help="plain Ray Serve around vLLM")
     servers.add_argument("--plain-serve-args", default="", metavar="'--a b …'", help="see benchmarks/plain_serve.py")
     servers.add_argument("--exclusive", action="store_true", help="only one launched server up at a time")
+    servers.add_argument(
+        "--together", action="store_true", help="launched servers start at the same time: none may measure free memory"
+    )
     servers.add_argument("--start-limit", type=float, default=600, metavar="S", help="for a launched server")
     servers.add_argument("--return-documents", action="append", default=[], metavar="NAME", help="ask it for the texts")
     model = p.add_argument_group("model")
@@ -158,6 +161,8 @@ def rerank(a: argparse.Namespace, command: Sequence[str]) -> int:
         or min(a.rounds, a.clients, a.documents) < 1
     ):
         raise UsageError("--concurrency, --rounds, --clients and --documents are at least 1, concurrencies differ")
+    if a.exclusive and a.together:
+        raise UsageError("--exclusive and --together exclude each other")
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
         model_dir = a.reference or a.launch_vllm or a.launch_plain_serve
         config = a.launch_poolserve
@@ -173,6 +178,7 @@ def rerank(a: argparse.Namespace, command: Sequence[str]) -> int:
             warmup=a.warmup,
             timeout_s=a.timeout,
             exclusive=a.exclusive,
+            together=a.together,
             baseline=a.baseline,
             tokenizer=a.tokenizer or model_dir,
             reference=a.reference,

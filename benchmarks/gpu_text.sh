@@ -16,6 +16,7 @@
 #   ENGINES=1                 engines (replicas) of Poolserve; PROCESSORS=2, GATEWAYS=1
 #   VLLM=1                    0: without `vllm serve`, 30-40 s more for measuring
 #   TUNED=0                   1: a second `vllm serve` with CUDA graphs up to 4,096 tokens and two API servers
+#   EMBED_KIND=torch          Poolserve's engine for `embed`: torch, or vllm
 #   EAGER=0                   1: no compilation and no CUDA graphs on any side; starts faster
 #   TOKENIZER=                folder with a BERT-style tokenizer.json; default: a small one is made
 #   CLIENTS=4                 load processes
@@ -60,8 +61,10 @@ step() {
 
 # measure TASK LIMIT OPTIONS...
 measure() {
-  local task=$1 limit=$2 started=$SECONDS shape left
+  local task=$1 limit=$2 started=$SECONDS shape left kind
   shift 2
+  kind=vllm
+  [[ $task == embed ]] && kind=${EMBED_KIND:-torch}
   shape=${shapes#*"$task":} shape=${shape%% *}
   local model=$WORK/$task-$shape
   if [ ! -f "$model/tokenizer_config.json" ] || [ ! -f "$model/model.safetensors" ]; then
@@ -72,7 +75,7 @@ measure() {
     -e "s|@MAX_MODEL_LEN@|$window|g" -e "s|@MAX_NUM_SEQS@|$seqs|g" -e "s|@MAX_NUM_BATCHED_TOKENS@|$tokens|g" \
     -e "s|@GPU_MEMORY@|$share|g" -e "s|@EAGER@|$eager|g" -e "s|@GRAPH_TOKENS@|$graph_tokens|g" -e "s|@CPUS@|$cpus|g" \
     -e "s|@ENGINES@|$ENGINES|g" -e "s|@PROCESSORS@|$PROCESSORS|g" -e "s|@GATEWAYS@|$GATEWAYS|g" \
-    -e "s|@NUM_GPUS@|$num_gpus|g" benchmarks/gpu_text.yaml > "$out/$task.yaml"
+    -e "s|@NUM_GPUS@|$num_gpus|g" -e "s|@KIND@|$kind|g" benchmarks/gpu_text.yaml > "$out/$task.yaml"
   local servers=(--launch-poolserve "$out/$task.yaml") vllm_args="--gpu-memory-utilization $memory"
   [[ $DEVICE == cpu ]] && vllm_args=""
   [[ $EAGER == 1 ]] && vllm_args+=" --enforce-eager"

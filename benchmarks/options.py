@@ -20,6 +20,8 @@ class Options:
         seed: decides every text but the parity set's; a new one each run, or a running server's cache may know them.
         clients: load processes.
         warmup: requests after a backend's start, before anything is measured.
+        exclusive: one launched server up at a time.
+        together: launched servers start at the same time; each must have a named share of the memory.
         baseline: backend that ratios are taken against.
         tokenizer: folder of the tokenizer that the words are drawn from.
         reference: checkpoint that Transformers scores for parity.
@@ -39,6 +41,7 @@ class Options:
     warmup: int = 60
     timeout_s: float = 60.0
     exclusive: bool = False
+    together: bool = False
     baseline: str | None = None
     tokenizer: Path | None = None
     reference: Path | None = None

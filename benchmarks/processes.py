@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -117,11 +118,13 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Start and wait until ready.
+        """Start and wait until ready. Does nothing while it runs.
 
         Raises:
             ServerFailed: the port is taken, the process ended, or the time limit passed.
         """
+        if self._process is not None:
+            return
         if not port_is_free(self.ready_url):
             raise ServerFailed(f"{self.name}: something answers at {self.ready_url} already")
         self._say(f"{self.name}: starting, log in {self.log}")
@@ -146,15 +149,16 @@ class Server:
         self._say(f"{self.name}: ready after {self.start_seconds[-1]} s")
 
     def _wait_ready(self, deadline: float) -> None:
-        assert self._process is not None
+        process = self._process  # `stop`, of another thread, forgets it
+        assert process is not None
         while not _answers(self.ready_url):
-            if (code := self._process.poll()) is not None:
+            if (code := process.poll()) is not None:
                 raise ServerFailed(f"{self.name}: ended with exit code {code} before it was ready\n{self._tail()}")
             if time.perf_counter() > deadline:
                 raise ServerFailed(f"{self.name}: not ready after {self._start_limit_s:.0f} s\n{self._tail()}")
-            self._known |= family(self._process.pid)
+            self._known |= family(process.pid)
             time.sleep(0.5)
-        self._known |= family(self._process.pid)
+        self._known |= family(process.pid)
 
     def stop(self) -> None:
         """End the process and all it started: politely, then by SIGKILL. Safe to call again, also when interrupted."""
@@ -193,6 +197,23 @@ class Server:
 
     def _tail(self, lines: int = 30) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def start_together(servers: Sequence[Server]) -> None:
+    """Starts servers at the same time and waits until all are ready.
+
+    Raises:
+        ServerFailed: of the first that failed; all are stopped then, as when the wait is interrupted.
+    """
+    with ThreadPoolExecutor(max(1, len(servers))) as threads:
+        starts = [threads.submit(server.start) for server in servers]
+        try:
+            for start in as_completed(starts):
+                start.result()
+        except BaseException:
+            for server in servers:
+                server.stop()
+            raise
 
 
 def _answers(url: str) -> bool:

@@ -14,7 +14,7 @@ from benchmarks.corpus import FALLBACK_WORDS, Corpus, lengths, load_tokenizer, w
 from benchmarks.environment import shorten
 from benchmarks.options import Options
 from benchmarks.parity import Agreement, Scores, compare
-from benchmarks.processes import ServerFailed
+from benchmarks.processes import ServerFailed, start_together
 from benchmarks.reference import Reference, score_apart
 from benchmarks.rounds import Row, plan, progress, row
 from benchmarks.scoring import ParityRequestFailed, backend_scores
@@ -87,6 +87,8 @@ class Run:
     def _start_and_measure(self) -> None:
         with ExitStack() as stack:
             clients = stack.enter_context(ClientPool(self.options.clients))
+            if self.options.together:
+                start_together([b.server for b in self.backends.values() if b.server is not None])
             if not self.options.exclusive:
                 for backend in self.backends.values():  # one after the other: each engine measures free memory
                     stack.enter_context(self._up(backend, clients))

@@ -31,6 +31,7 @@ from cluster.rollout.state import Kind, Limits, Options, State, StateFile
 from serve_app.settings import complaints
 
 _OPTIONS = Options()
+_GATEWAYS_S = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -206,12 +207,18 @@ def _cluster(options: argparse.Namespace) -> RayCluster:
 
 
 def _look(options: argparse.Namespace, cluster: RayCluster) -> versions.Asked:
-    """Another look at the gateways, written down unless replicas were missing."""
-    views, complete = cluster.gateways()
+    """Another look at the gateways, written down unless replicas were missing.
+
+    Replicas that come or go while it looks are waited for.
+    """
+    ends = cluster.now() + _GATEWAYS_S
+    while not (found := cluster.gateways())[1] and cluster.now() < ends:
+        cluster.sleep(0.5)
+    views, complete = found
     table = routing(options.config.read_text(encoding="utf-8"))
     asked = versions.look(versions.read_asked(options.config), views, table, time.time())
     if not complete:
-        raise NotNow("not every gateway replica has answered; try again")
+        raise NotNow(f"not every gateway replica has answered within {_GATEWAYS_S:.0f} s; try again")
     versions.write_asked(options.config, asked)
     return asked
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.environment import REPOSITORY
-from benchmarks.processes import Server, ServerFailed, family, port_is_free
+from benchmarks.processes import Server, ServerFailed, family, port_is_free, start_together
 
 SERVER = """
 import http.server, os, pathlib, signal, subprocess, sys
@@ -108,6 +108,29 @@ def test_a_server_that_ends_is_reported_with_its_log(tmp_path: Path) -> None:
         server(tmp_path, "print('the reason', flush=True); raise SystemExit(3)"),
     ):
         pass
+
+
+def test_servers_that_start_together_are_all_there_and_start_once(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    servers = [server(folder) for folder in folders]
+    start_together(servers)
+    with servers[0], servers[1]:
+        assert [len(running(folder)) for folder in folders] == [2, 2]
+        assert [len(each.start_seconds) for each in servers] == [1, 1]
+    assert not any(running(folder) for folder in folders)
+
+
+def test_one_that_fails_ends_those_that_started_beside_it(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    good, bad = server(folders[0]), server(folders[1], "import time; time.sleep(1); raise SystemExit(3)")
+    with pytest.raises(ServerFailed, match="exit code 3"):
+        start_together([good, bad])
+    assert not running(folders[0])
+    assert port_is_free(good.ready_url)
 
 
 def test_a_taken_port_is_refused_before_the_start(tmp_path: Path) -> None:

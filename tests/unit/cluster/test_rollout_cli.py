@@ -10,9 +10,11 @@ import pytest
 from cluster.__main__ import main
 from cluster.rollout import plan
 from cluster.rollout.config_text import content
+from cluster.rollout.judge import GatewayView
 from cluster.rollout.runner import read_canary
 from cluster.rollout.state import Kind, Limits, Options, Phase, Sample, State, StateFile
 from tests.unit.cluster.conftest import CONFIG
+from tests.unit.cluster.fake_cluster import FakeCluster
 
 
 def test_a_dry_run_prints_the_edits_and_changes_nothing(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,3 +86,31 @@ def test_a_wrong_canary_set_names_the_line(tmp_path: Path, lines: str, message: 
     path.write_text(lines)
     with pytest.raises(ValueError, match=message):
         read_canary(path)
+
+
+class Restless(FakeCluster):
+    """One of two gateway replicas does not answer the first looks."""
+
+    looks = 3
+
+    def gateways(self) -> tuple[dict[str, GatewayView], bool]:
+        views, _ = super().gateways()
+        self.looks -= 1
+        return (views, True) if self.looks < 0 else ({"a": views["a"]}, False)
+
+    def sleep(self, seconds: float) -> None:
+        self.clock += seconds
+
+
+@pytest.mark.parametrize(("looks", "code"), [(3, 0), (10_000, 2)])
+def test_a_gateway_replica_that_comes_late_is_waited_for(
+    looks: int, code: int, config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Restless()
+    cluster.looks = looks
+    monkeypatch.setattr("cluster.rollout.cli._cluster", lambda options: cluster)
+    assert main(["rollout", "retire", str(config), "ce", "--unasked-days", "1"]) == code
+    said = capsys.readouterr().out
+    assert ("clients' requests are known" in said) == (code == 0)
+    assert ("not every gateway replica has answered within 30 s" in said) == (code == 2)
+    assert cluster.clock - 1_000.0 == (1.5 if code == 0 else pytest.approx(30.0, abs=1))
