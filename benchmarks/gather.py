@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks import environment, results_files
 from benchmarks.backends import UsageError
-from benchmarks.kernels.commands import draw
+from benchmarks.kernels.commands import HALF_LIMIT, draw
 from benchmarks.pages import machine, table
 from benchmarks.stats import quantile, spread
 from serve_app.checkpoint import read_checkpoint
@@ -30,7 +30,7 @@ def gather(a: argparse.Namespace, command: Sequence[str]) -> int:
         )
     hardware = environment.hardware()
     rows, difference = asyncio.run(_measure(a))
-    limit = 1e-3 if a.dtype == "float32" else 0.25
+    limit = 1e-3 if a.dtype == "float32" else HALF_LIMIT
     result = {
         **environment.conditions(a.name, command, a.commit, hardware),
         "settings": {

@@ -50,7 +50,7 @@ def _overview(result: Mapping[str, Any]) -> Iterator[str]:
             continue
         kernels = sum(number for number, _ in side["kernels"].values()) / count
         busy = side["kernel_ms"] / count / float(np.median(side["ms"])) if side["kernel_ms"] else 0.0
-        parity = side["max_abs"]
+        parity = side.get("max_abs", np.nan)
         matrix = sum(ms for kernel, (_, ms) in side["kernels"].items() if _MATRIX.search(kernel))
         share = matrix / side["kernel_ms"] if side["kernel_ms"] else 0.0
         rows.append(

@@ -81,7 +81,7 @@ class EngineSettings(Settings):
         gt=0,
         description="GiB for one engine's key/value cache. None: 1 on a CPU; on a GPU what its share of the memory has "
         "left, which vLLM measures, so that engines of a GPU start one after the other. With a number nothing is "
-        "measured, and they start together.",
+        "measured, and they start together: give one to all engines of a GPU, or to none.",
     )
     tensor_parallel_size: int = Field(default=1, ge=1, description="GPUs that share one copy of the model.")
     hf_overrides: dict[str, Any] = Field(

@@ -130,7 +130,8 @@ class EngineReplicaSettings(ReplicaSettings):
         le=16,
         description="Engines of this model that share each GPU, for models whose engine is bound by its own Python: "
         "those below about 1B parameters. `num_gpus` must be 1, `num_replicas` and the limits of `autoscaling` count "
-        "GPUs, and `gpu_memory_utilization` is for all engines of a GPU together. They start one after the other.",
+        "GPUs, and `gpu_memory_utilization` is for all engines of a GPU together. They start one after the other, with "
+        "`engine.kv_cache_gib` at the same time.",
     )
     split_documents: int = Field(
         default=128,

@@ -66,6 +66,10 @@ class Gathering:
         if not found.missing:
             del self._arriving[parts[0]]
 
+    def left(self, name: str) -> None:
+        """A sequence was aborted: nothing waits for the rest of its request."""
+        self._arriving.pop(name.rsplit(":", 2)[0], None)
+
     def waits(self, waiting: int) -> bool:
         """Whether the next step had better begin a little later.
 

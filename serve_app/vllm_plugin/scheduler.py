@@ -23,6 +23,14 @@ class GatheringScheduler(Scheduler):  # type: ignore[misc]  # vllm ships no type
         super().add_request(request)
         self._gathering.arrived(request.request_id)
 
+    def finish_requests(self, request_ids: Any, *args: Any, **options: Any) -> Any:
+        """Aborts sequences: one, several, or (None) all."""
+        named = self.requests if request_ids is None else request_ids
+        names = [named] if isinstance(named, str) else list(named)
+        for name in names:
+            self._gathering.left(name)
+        return super().finish_requests(None if request_ids is None else names, *args, **options)
+
     def schedule(self, *args: Any, **options: Any) -> SchedulerOutput:
         """The next step's sequences."""
         if not self.running and self._gathering.waits(len(self.waiting)):

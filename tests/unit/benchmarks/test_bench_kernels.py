@@ -73,6 +73,7 @@ def test_the_page_names_what_is_missing_and_says_what_a_request_costs() -> None:
                 "kernel_ms": 5.0,
                 "max_abs": 0.01,
             },
+            "without a reference": {"ms": [1.0], "kernels": {}, "copies": 0, "kernel_ms": 0.0},
             "transformers": {"counters": {"kernels": 3.0, "smsp__inst_executed_op_global_ld.sum": 7.07e6}},
         },
         "hardware": {"gpus": [], "cpu": "x", "cpus": 2, "memory_gib": 1.0},
@@ -82,5 +83,6 @@ def test_the_page_names_what_is_missing_and_says_what_a_request_costs() -> None:
     assert "valid: NO" in text
     assert "TimeoutExpired" in text
     assert f"| engine | {spread([4.0, 6.0])} | 4 | 2 | 2.50 | 80 % | 50 % | 1.0e-02 |" in text
+    assert f"| without a reference | {spread([1.0])} | 0 | 0 | 0.00 | 0 % | 0 % | nan |" in text
     assert "| global loads | 7.07 M |" in text
     assert "`gemm/x` | 3 | 2.000" in text

@@ -90,6 +90,16 @@ def test_a_callers_id_with_colons(gathering: Gathering) -> None:
     assert not gathering.waits(2)
 
 
+def test_nobody_waits_for_what_was_aborted(gathering: Gathering) -> None:
+    arrive(gathering, "a", 40, *range(30))
+    assert gathering.waits(30)
+    for i in range(30):
+        gathering.left(f"{sequence_id('a', 40, i)}-0a1b2c3d")
+    arrive(gathering, "b", 20, *range(20))
+    assert not gathering.waits(20)
+    gathering.left("canary")
+
+
 def test_what_was_given_up_is_forgotten(gathering: Gathering, clock: Clock) -> None:
     for i in range(100):
         arrive(gathering, f"left-{i}", 20, 0)
