@@ -21,6 +21,7 @@ from typing import Any, Self
 
 import httpx
 
+from serve_app import haproxy
 from serve_app.up import token_header
 
 UNITS = 1_000.0
@@ -104,6 +105,8 @@ class LocalCluster:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", str(int(DASHBOARD_S)))
+        for name, value in haproxy.variable().items():
+            os.environ.setdefault(name, value)
         from ray._common.utils import get_ray_address_file
         from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
         from ray.cluster_utils import Cluster

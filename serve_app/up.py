@@ -23,6 +23,7 @@ from typing import Any
 
 import psutil
 
+from serve_app import haproxy
 from serve_app.check import Report, check_file
 from serve_app.startup import in_words
 from serve_app.vocabulary import OPERATIONS, Operation, Task
@@ -99,7 +100,7 @@ def _serve_run(config: Path, log: Any) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "ray.serve.scripts", "run", str(config)],
         stdout=log,
         stderr=subprocess.STDOUT,
-        env={"RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "ignore", **os.environ},
+        env={"RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "ignore", **haproxy.variable(), **os.environ},
         start_new_session=True,  # a Ctrl-C in the terminal reaches us alone, and we end the child in order
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )

@@ -56,6 +56,14 @@ def test_clients_that_leave_leave_nothing_running(server: Server) -> None:
     assert server.post("/v1/rerank", SMALL).status_code == 200
 
 
+def test_the_proxy_notices_all_who_leave(server: Server) -> None:
+    """See tests/unit/test_haproxy.py; here: the running proxy is started that way."""
+    if server.process is None:
+        pytest.skip("the server is not ours")
+    (proxy,) = server.processes("bin/haproxy")
+    assert "-dS" in proxy.cmdline()
+
+
 def test_a_deadline_ends_the_work(server: Server) -> None:
     for _ in range(5):
         response = server.post("/v1/rerank", LARGE, X_Request_Timeout_Ms="60")
