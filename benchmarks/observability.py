@@ -1,87 +1,60 @@
 """What it costs to see: latency with and without metrics, access log and traces, and a scrape of many replicas.
 
-Everything in one process, engines are fakes: the gateway's own work is all there is, so that a difference would show.
+Each process of `observability_worker` is a gateway with one variant's settings and a fake engine, so that the gateway's
+own work is all there is. A variant has several processes, equal but for chance: what they differ by is the noise.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import tempfile
+import multiprocessing
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
 from typing import Any
 
-import httpx
-
 from benchmarks import environment, results_files
+from benchmarks.observability_worker import Took, Turn, work
 from benchmarks.pages import machine, table
 from benchmarks.scrape import scrape_costs
 from benchmarks.stats import quantile
-from serve_app.checkpoint import read_checkpoint
-from serve_app.engine.fake_engine import FakeEngine
-from serve_app.frontend import Frontend
-from serve_app.messages import Context, PipelineRequest, PipelineResult
-from serve_app.observability.collector import Collector, Reporter
-from serve_app.observability.registry import Registry
-from serve_app.observability.reporter import ReportingThread
-from serve_app.observability.request import Observer, make_observer
-from serve_app.pipeline import Pipeline, canary_request
-from serve_app.routing import Target
-from serve_app.settings import GatewayObservabilitySettings, GatewaySettings, ModelSettings, RoutingSettings
-from serve_app.startup import freeze
-from serve_app.tasks.model import TextModel
-from serve_app.tokenization import TextTokenizer
 
-Turn = dict[str, Any]
-"""milliseconds of its requests; cpu_ms: the process's per request."""
-BASELINE, AGAIN = "off", "off again"
+BASELINE = "off"
 VARIANTS: dict[str, dict[str, Any]] = {
     BASELINE: {"metrics": {"enabled": False}, "access_log": {"enabled": False}},
-    AGAIN: {"metrics": {"enabled": False}, "access_log": {"enabled": False}},
     "metrics": {"access_log": {"enabled": False}},
     "metrics, access log": {},
     "metrics, access log, 1 % traces": {"tracing": {"sample_ratio": 0.01}},
 }
-"""`off again` is the same as `off`: what both differ by is the noise."""
-MODEL = environment.REPOSITORY / "model_zoo" / "ce-mini"
-BODY = {"model": "ce-mini", "query": "winter boots", "documents": ["warm waterproof boots for winter walks"] * 20}
-
-
-@dataclass
-class LocalBackend:
-    """A pipeline in this process."""
-
-    pipeline: Pipeline
-
-    async def run(self, target: Target, context: Context, request: PipelineRequest) -> PipelineResult:
-        return await self.pipeline.run(context, request)
-
-    async def canary(self, target: Target, deadline: float) -> None:
-        await self.pipeline.run(Context("canary", deadline), canary_request(target.task))
+LOADS = {
+    "open": "requests at random times, on average at {load:.0%} of what the process can do",
+    "closed": "{concurrency} in flight without a pause: the process's one core is always busy, so a request waits for "
+    "the work of the others, and its latency grows by {concurrency} times what is added to each",
+}
+Process = dict[str, list[dict[str, Any]]]
+"""The turns of one process by load, as `Took`."""
 
 
 def observability(a: argparse.Namespace, command: Sequence[str]) -> int:
     """Runs both parts and writes the result."""
     hardware = environment.hardware()
-    turns = asyncio.run(_latencies(a))
-    scrape = scrape_costs(a.replicas)
+    rate, processes = _latencies(a)
     result = {
         **environment.conditions(a.name, command, a.commit, hardware),
         "settings": {
             "requests": a.requests,
             "concurrency": a.concurrency,
             "rounds": a.rounds,
+            "processes": a.processes,
+            "load": a.load,
+            "rate": rate,
             "engine_ms": a.engine_ms,
         },
-        "turns": turns,
-        "scrape": scrape,
+        "processes": processes,
+        "scrape": scrape_costs(a.replicas),
     }
     text = page(result)
     print(text)
@@ -90,80 +63,58 @@ def observability(a: argparse.Namespace, command: Sequence[str]) -> int:
     return 0
 
 
-async def _latencies(a: argparse.Namespace) -> dict[str, list[Turn]]:
-    """Every variant's turns, in alternating rounds. Many short ones: a busy machine is busy for all variants then."""
-    turns: dict[str, list[Turn]] = {name: [] for name in VARIANTS}
-    with tempfile.TemporaryDirectory() as folder, otlp_receiver() as endpoint, ThreadPoolExecutor(1) as executor:
-        backend = LocalBackend(_pipeline(executor, a.engine_ms / 1e3))
-        clients: dict[str, httpx.AsyncClient] = {}
-        ends: list[Callable[[], None]] = []
-        for name, changes in VARIANTS.items():
-            frontend, end = _frontend(backend, changes, endpoint, Path(folder))
-            ends.append(end)
-            clients[name] = httpx.AsyncClient(transport=httpx.ASGITransport(frontend.app()), base_url="http://app")
-        for client in clients.values():
-            await _turn(client, 2 * a.requests, a.concurrency)
-        freeze()  # as every deployment does
-        names = list(VARIANTS)
+def _latencies(a: argparse.Namespace) -> tuple[float, dict[str, list[Process]]]:
+    """The open loop's requests/s, and every variant's processes with their turns.
+
+    Rounds of many short turns, one process at a time, in an order that rotates: a busy machine is busy for all of them.
+    """
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(otlp_receiver())
+        pipes = {
+            (name, copy): stack.enter_context(_process(changes, endpoint, a.engine_ms))
+            for copy in range(a.processes)
+            for name, changes in VARIANTS.items()
+        }
+        warm = [_turn(pipe, Turn(2 * a.requests, a.concurrency)) for pipe in pipes.values()]
+        capacity = [_turn(pipe, Turn(a.requests, a.concurrency)) for pipe in pipes.values()]
+        assert len(warm) == len(capacity)
+        rate = a.load * quantile([a.requests / took.wall_s for took in capacity], 0.5)
+        turns: dict[tuple[str, int], Process] = {key: {load: [] for load in LOADS} for key in pipes}
+        keys = list(pipes)
         for number in range(a.rounds):
-            for name in names[number % len(names) :] + names[: number % len(names)]:
-                turns[name].append(await _turn(clients[name], a.requests, a.concurrency))
-        for client in clients.values():
-            await client.aclose()
-        for end in ends:
-            end()
-    return turns
+            start = number * (len(VARIANTS) + 1) % len(keys)  # not always the same one behind the same one's turn
+            for key in keys[start:] + keys[:start]:
+                asked = {
+                    "open": Turn(a.requests, a.concurrency, rate, seed=number),
+                    "closed": Turn(a.requests, a.concurrency),
+                }
+                for load, turn in asked.items():
+                    turns[key][load].append(asdict(_turn(pipes[key], turn)))
+    return rate, {name: [of for (of_name, _), of in turns.items() if of_name == name] for name in VARIANTS}
 
 
-def _pipeline(executor: ThreadPoolExecutor, delay_s: float) -> Pipeline:
-    settings = ModelSettings.model_validate(
-        {"name": "ce-mini", "version": "1", "source": str(MODEL), "task": "rerank", "device": "cpu", "dtype": "float32"}
-        | {"max_model_len": 512, "max_num_seqs": 128, "max_num_batched_tokens": 4096}
-    )
-    model = TextModel.of(settings, read_checkpoint(MODEL, settings), TextTokenizer(MODEL))
-    return Pipeline(model, FakeEngine(settings, delay_s=delay_s), executor)
-
-
-def _frontend(
-    backend: LocalBackend, changes: dict[str, Any], endpoint: str, folder: Path
-) -> tuple[Frontend, Callable[[], None]]:
+@contextmanager
+def _process(changes: dict[str, Any], endpoint: str, engine_ms: float) -> Iterator[Connection]:
     if "tracing" in changes:
         changes = changes | {"tracing": {"endpoint": endpoint, **changes["tracing"]}}
-    settings = GatewayObservabilitySettings.model_validate(changes)
-    registry = Registry()
-    observer: Observer = make_observer(settings, registry, f"bench{id(registry)}", folder)
-    frontend = Frontend(GatewaySettings(observability=settings), backend, observer=observer)
-    route = {"versions": {"1": {"application": "ce-mini-1", "task": "rerank"}}}
-    frontend.reconfigure(RoutingSettings.model_validate({"models": {"ce-mini": route}}))
-    if not settings.metrics.enabled:
-        return frontend, observer.close
-    collector = Collector()
-    reporter = Reporter("Gateway", "", "", "bench", time.time())
-    thread = ReportingThread(registry, reporter, collector.push, settings.metrics.interval_s)
-    thread.start()
-
-    def end() -> None:
-        thread.stop()
-        observer.close()
-
-    return frontend, end
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs, changes, engine_ms), daemon=True)
+    process.start()
+    theirs.close()  # so that its end is noticed
+    try:
+        assert ours.recv() == "ready"
+        yield ours
+        ours.send(None)
+        process.join(10)
+    finally:
+        process.kill()
 
 
-async def _turn(client: httpx.AsyncClient, requests: int, concurrency: int) -> Turn:
-    """A closed loop."""
-    left = iter(range(requests))
-    milliseconds: list[float] = []
-    cpu = time.process_time()
-
-    async def one() -> None:
-        for _ in left:
-            started = time.perf_counter()
-            response = await client.post("/v1/rerank", json=BODY)
-            milliseconds.append(1e3 * (time.perf_counter() - started))
-            response.raise_for_status()
-
-    await asyncio.gather(*(one() for _ in range(concurrency)))
-    return {"milliseconds": milliseconds, "cpu_ms": 1e3 * (time.process_time() - cpu) / requests}
+def _turn(pipe: Connection, turn: Turn) -> Took:
+    pipe.send(turn)
+    took: Took = pipe.recv()
+    return took
 
 
 @contextmanager
@@ -180,7 +131,7 @@ def otlp_receiver() -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Silent."""
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
@@ -188,42 +139,74 @@ def otlp_receiver() -> Iterator[str]:
         server.shutdown()
 
 
-def _quantile(turns: Sequence[Turn], q: float) -> float:
-    return quantile([ms for turn in turns for ms in turn["milliseconds"]], q)
+def p95(process: Process, load: str) -> float:
+    """Milliseconds, over all of a process's requests under that load."""
+    return quantile([ms for turn in process[load] for ms in turn["milliseconds"]], 0.95)
 
 
-def noise(turns: dict[str, list[Turn]]) -> float:
-    """Milliseconds by which p95 differs at most between a variant's even and odd rounds."""
-    return max(abs(_quantile(of[::2], 0.95) - _quantile(of[1::2] or of, 0.95)) for of in turns.values())
+def noise(processes: Mapping[str, Sequence[Process]], load: str) -> float:
+    """Milliseconds by which p95 differs at most between two processes of a variant: from run to run."""
+    values = [[p95(process, load) for process in of] for of in processes.values()]
+    return max(max(of) - min(of) for of in values)
+
+
+def added(processes: Mapping[str, Sequence[Process]], load: str) -> dict[str, float]:
+    """Milliseconds of p95 that each variant has above `off`, medians of their processes."""
+    medians = {name: quantile([p95(process, load) for process in of], 0.5) for name, of in processes.items()}
+    return {name: median - medians[BASELINE] for name, median in medians.items()}
 
 
 def page(result: dict[str, Any]) -> str:
     """The result as Markdown."""
-    turns, scrape, settings = result["turns"], result["scrape"], result["settings"]
-    p95 = {name: _quantile(of, 0.95) for name, of in turns.items()}
-    cpu = {name: quantile([turn["cpu_ms"] for turn in of], 0.5) for name, of in turns.items()}
-    rows = [
-        [
-            name,
-            f"{_quantile(of, 0.5):.2f}",
-            f"{p95[name]:.2f}",
-            f"{p95[name] - p95[BASELINE]:+.2f}",
-            f"{cpu[name]:.3f}",
-            f"{cpu[name] - cpu[BASELINE]:+.3f}",
-        ]
-        for name, of in turns.items()
-    ]
+    processes, scrape, settings = result["processes"], result["scrape"], result["settings"]
     lines = [
         f"# {result['name']}",
         "",
-        f"20 documents a request, {settings['concurrency']} in flight, a fake engine of {settings['engine_ms']:g} ms, "
-        f"all in one process. {settings['rounds']} alternating rounds of {settings['requests']} requests, quantiles "
-        "over all of a variant's requests; CPU time is the process's, load generator included, median of the rounds. "
-        f"`{AGAIN}` is `{BASELINE}` once more: what both differ by is noise. Between a variant's even and odd rounds "
-        f"p95 differs by up to {noise(turns):.2f} ms: that is the run-to-run noise.",
+        f"20 documents a request, a fake engine of {settings['engine_ms']:g} ms; gateway, tokenizing and load "
+        f"generator are one process. {settings['processes']} processes a variant, {settings['rounds']} rounds in which "
+        f"each takes a turn of {settings['requests']} requests of each load. Quantiles over all requests of a process, "
+        "CPU time of the process per request, median of its turns; given are medians of a variant's processes, and "
+        "their range.",
+    ]
+    for load, words in LOADS.items():
+        lines += ["", f"## {load.capitalize()} loop", "", *_load(processes, load, words.format(**settings), settings)]
+    lines += ["", *_scrape(scrape), "", *machine(result)]
+    return "\n".join(lines) + "\n"
+
+
+def _load(processes: Mapping[str, Sequence[Process]], load: str, words: str, settings: Mapping[str, Any]) -> list[str]:
+    more, most = added(processes, load), noise(processes, load)
+    cpu = {
+        name: [quantile([turn["cpu_ms"] for turn in process[load]], 0.5) for process in of]
+        for name, of in processes.items()
+    }
+    rows = []
+    for name, of in processes.items():
+        p50s = [quantile([ms for turn in process[load] for ms in turn["milliseconds"]], 0.5) for process in of]
+        p95s = [p95(process, load) for process in of]
+        rows.append(
+            [
+                name,
+                f"{quantile(p50s, 0.5):.2f}",
+                f"{quantile(p95s, 0.5):.2f} ({min(p95s):.2f}-{max(p95s):.2f})",
+                f"{more[name]:+.2f}",
+                f"{quantile(cpu[name], 0.5):.3f} ({min(cpu[name]):.3f}-{max(cpu[name]):.3f})",
+                f"{quantile(cpu[name], 0.5) - quantile(cpu[BASELINE], 0.5):+.3f}",
+            ]
+        )
+    rate = f", {settings['rate']:.0f} requests/s" if load == "open" else ""
+    verdict = "within" if max(map(abs, more.values())) < most else "above"
+    return [
+        f"{words[0].upper()}{words[1:]}{rate}.",
         "",
-        *table(["", "p50 ms", "p95 ms", "p95 against off", "CPU ms a request", "against off"], rows),
+        *table(["", "p50 ms", "p95 ms (processes)", "against off", "CPU ms (processes)", "against off"], rows),
         "",
+        f"Two processes of a variant differ by up to {most:.2f} ms of p95: what is added is {verdict} that.",
+    ]
+
+
+def _scrape(scrape: Mapping[str, float]) -> list[str]:
+    return [
         f"## A page of {scrape['replicas']:.0f} engine replicas",
         "",
         *table(
@@ -246,7 +229,4 @@ def page(result: dict[str, Any]) -> str:
                 ],
             ],
         ),
-        "",
-        *machine(result),
     ]
-    return "\n".join(lines) + "\n"

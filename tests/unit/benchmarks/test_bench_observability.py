@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 import prometheus_client
 import pytest
 
 from benchmarks.cli import main
-from benchmarks.observability import AGAIN, BASELINE, VARIANTS, noise
+from benchmarks.observability import BASELINE, LOADS, VARIANTS, added, noise
+from benchmarks.observability_worker import LocalBackend, gateway
 from serve_app.observability.catalogue import VLLM
 
 
@@ -22,25 +24,44 @@ def _clean_registry() -> object:
 
 
 def test_a_short_run_writes_a_result(tmp_path: Path) -> None:
-    words = (
-        "observability --rounds 1 --requests 8 --concurrency 2 --replicas 3 --engine-ms 0 --commit test --results-dir"
-    )
-    assert main([*words.split(), str(tmp_path)]) == 0
+    words = "observability --rounds 1 --processes 1 --requests 8 --concurrency 2 --replicas 3 --engine-ms 0 --commit test"
+    assert main([*words.split(), "--results-dir", str(tmp_path)]) == 0
     (data,) = tmp_path.glob("*.json")
     result = orjson.loads(data.read_bytes())
-    assert list(result["turns"]) == list(VARIANTS)
-    assert VARIANTS[BASELINE] == VARIANTS[AGAIN]
-    for turns in result["turns"].values():
-        assert [len(turn["milliseconds"]) for turn in turns] == [8]
-        assert turns[0]["cpu_ms"] > 0
+    assert list(result["processes"]) == list(VARIANTS)
+    for (process,) in result["processes"].values():
+        assert list(process) == list(LOADS)
+        for turns in process.values():
+            assert [len(turn["milliseconds"]) for turn in turns] == [8]
+            assert turns[0]["cpu_ms"] > 0
+    assert result["settings"]["rate"] > 0
     scrape = result["scrape"]
     assert scrape["series"] > 10 * len(VLLM)
     assert scrape["report_bytes"] < scrape["first_report_bytes"] / 5
     assert scrape["page_bytes"] > 3 * scrape["series"] * 20
     text = data.with_suffix(".md").read_text()
-    assert all(f"| {name} |" in text for name in VARIANTS)
+    assert all(text.count(f"| {name} |") == len(LOADS) for name in VARIANTS)
 
 
-def test_noise_is_what_a_variant_differs_by_between_its_own_rounds() -> None:
-    turns = {"a": [{"milliseconds": [ms] * 10} for ms in (1.0, 4.0, 1.0, 4.0)], "b": [{"milliseconds": [9.0] * 10}] * 4}
-    assert noise(turns) == pytest.approx(3.0)
+def _process(*p95: float) -> dict[str, list[dict[str, Any]]]:
+    return {"open": [{"milliseconds": [ms] * 10} for ms in p95]}
+
+
+def test_noise_is_what_equal_processes_differ_by() -> None:
+    processes = {BASELINE: [_process(1.0), _process(4.0), _process(2.0)], "b": [_process(9.0)] * 3}
+    assert noise(processes, "open") == pytest.approx(3.0)
+    assert added(processes, "open") == pytest.approx({BASELINE: 0.0, "b": 7.0})
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_does_what_its_name_says(name: str, tmp_path: Path) -> None:
+    changes = VARIANTS[name]
+    if "tracing" in changes:
+        changes = changes | {"tracing": {"endpoint": "http://127.0.0.1:9", **changes["tracing"]}}
+    frontend, end = gateway(LocalBackend(None), changes, tmp_path)  # type: ignore[arg-type]
+    with frontend.observer.request("/v1/rerank", {}) as note:
+        note.status = 400
+    counted = any("requests_total" in series.sample for series in frontend.observer.registry.snapshot().schema.series)
+    end()
+    assert counted == (name != BASELINE)
+    assert any(tmp_path.glob("access-*")) == ("access log" in name)
