@@ -28,6 +28,7 @@ class Note:
         retried: why it was sent once more; "": it was not.
         status: HTTP status, 499 if the client left.
         code: the error's.
+        is_answered: there was a result.
     """
 
     route: str = ""
@@ -47,6 +48,7 @@ class Note:
     refused_by: str = ""
     retried: str = ""
     span: RequestSpan = NO_SPAN
+    is_answered: bool = False
     result: PipelineResult | None = None
     request: PipelineRequest | None = None
     time: float = 0.0
@@ -72,9 +74,13 @@ class Note:
     def answered(self, result: PipelineResult) -> None:
         """Notes the answer."""
         served = result.served
-        self.result, self.version = result, served.version
+        self.result, self.version, self.is_answered = result, served.version, True
         self.tokens, self.truncated, self.stages = served.prompt_tokens, len(served.truncated), served.timings
         self.item_errors = Counter(str(error.code) for error in served.errors)
+
+    def forget(self) -> None:
+        """Lets go of what is large: the request, the answer, the span."""
+        self.request, self.result, self.span = None, None, NO_SPAN
 
     def failed(self, request_id: str, error: PoolserveError) -> None:
         """Notes what the caller is told instead of an answer."""

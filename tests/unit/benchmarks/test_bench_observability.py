@@ -24,8 +24,8 @@ def _clean_registry() -> object:
 
 
 def test_a_short_run_writes_a_result(tmp_path: Path) -> None:
-    words = "observability --rounds 1 --processes 1 --requests 8 --concurrency 2 --replicas 3 --engine-ms 0 --commit test"
-    assert main([*words.split(), "--results-dir", str(tmp_path)]) == 0
+    words = "observability --rounds 1 --processes 1 --requests 8 --concurrency 2 --replicas 3 --engine-ms 0"
+    assert main([*words.split(), "--commit", "test", "--results-dir", str(tmp_path)]) == 0
     (data,) = tmp_path.glob("*.json")
     result = orjson.loads(data.read_bytes())
     assert list(result["processes"]) == list(VARIANTS)
@@ -54,7 +54,7 @@ def test_noise_is_what_equal_processes_differ_by() -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_variant_does_what_its_name_says(name: str, tmp_path: Path) -> None:
+async def test_a_variant_does_what_its_name_says(name: str, tmp_path: Path) -> None:
     changes = VARIANTS[name]
     if "tracing" in changes:
         changes = changes | {"tracing": {"endpoint": "http://127.0.0.1:9", **changes["tracing"]}}

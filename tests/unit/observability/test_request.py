@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,7 @@ from serve_app.messages import (
 from serve_app.observability import feature_log
 from serve_app.observability.note import Note, noting
 from serve_app.observability.registry import Registry
-from serve_app.observability.request import Observer
+from serve_app.observability.request import GATHERED, Observer
 from serve_app.vocabulary import MediaErrorCode
 
 SECRET = "my secret query"
@@ -93,6 +94,39 @@ def test_an_answer_is_counted_once_everywhere() -> None:
     assert found["poolserve_stage_seconds_count,ce,1,total"] == 1
     assert found["poolserve_requests_in_flight,ce,1"] == 0
     assert len(access.records) == len(features.records) == 1
+
+
+def test_what_gathers_is_bounded_and_holds_no_request_or_answer() -> None:
+    watching, _, _ = observer()
+    most = 0
+    for i in range(3 * GATHERED):
+        answer(watching)
+        over = [note for note, _ in watching._over]
+        most = max(most, len(over))
+        assert all(note.request is None and note.result is None for note in over), i
+    assert most == GATHERED - 1
+    assert values(watching.registry)["poolserve_documents_total,ce,1"] == 3 * GATHERED * 4
+
+
+def test_each_is_counted_once_while_another_thread_takes_snapshots() -> None:
+    watching, _, _ = observer()
+    stop = threading.Event()
+    seen: list[float] = []
+
+    def snapshots() -> None:
+        while not stop.is_set():
+            seen.append(values(watching.registry).get("poolserve_tokens_total,ce,1", 0.0))
+
+    threads = [threading.Thread(target=snapshots) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(2_000):
+        answer(watching)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert values(watching.registry)["poolserve_tokens_total,ce,1"] == 2_000 * 64
+    assert max(seen) <= 2_000 * 64
 
 
 def test_a_version_without_requests_shows_zeros() -> None:
