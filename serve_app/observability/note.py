@@ -79,8 +79,8 @@ class Note:
         self.item_errors = Counter(str(error.code) for error in served.errors)
 
     def forget(self) -> None:
-        """Lets go of what is large: the request, the answer, the span."""
-        self.request, self.result, self.span = None, None, NO_SPAN
+        """Lets go of what is large, the request and the answer, since the note waits to be counted and written."""
+        self.request = self.result = None
 
     def failed(self, request_id: str, error: PoolserveError) -> None:
         """Notes what the caller is told instead of an answer."""

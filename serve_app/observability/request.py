@@ -135,16 +135,15 @@ class Observer:
         try:
             self._write(note, seconds)
         finally:
+            note.forget()
             if self._metrics is not None:
-                note.forget()
                 self._over.append((note, seconds))
                 if len(self._over) >= GATHERED:
                     self._count()
 
     def _write(self, note: Note, seconds: float) -> None:
         if self._access is not None:
-            line = access_line(note, seconds)
-            self._access.put(lambda: line, 1_000)
+            self._access.put(lambda: access_line(note, seconds), 1_000)  # made by the thread, many at a time
         if self._features is not None and note.status == 200 and random.random() < self._sample_ratio:
             self._features.put(*feature_log.record(note, texts=self._texts))
         if note.span is not NO_SPAN:
