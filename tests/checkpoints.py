@@ -123,7 +123,11 @@ class Checkpoints:
         )
 
     def sentence_transformers(self, folder: Path, pooling: str, *, normalize: bool) -> Path:
-        """Adds sentence-transformers' modules to an embedding checkpoint."""
+        """A copy of an embedding checkpoint with sentence-transformers' modules; the checkpoint is shared by tests."""
+        folder, plain = self._root / f"modules-{_digest([str(folder), pooling, str(normalize)])}", folder
+        if folder.exists():
+            return folder
+        shutil.copytree(plain, folder)
         modules = [("", "Transformer"), ("1_Pooling", "Pooling")] + (
             [("2_Normalize", "Normalize")] if normalize else []
         )

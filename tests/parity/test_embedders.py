@@ -30,8 +30,7 @@ CASES: dict[str, tuple[str, PoolingType, bool, str]] = {
 @pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest, checkpoints: Checkpoints) -> Iterator[tuple[Served, PoolingType, bool]]:
     kind, pooling, normalize, engine = CASES[request.param]
-    folder = getattr(checkpoints, kind)(0)
-    checkpoints.sentence_transformers(folder, pooling.value, normalize=normalize)
+    folder = checkpoints.sentence_transformers(getattr(checkpoints, kind)(0), pooling.value, normalize=normalize)
     options = {"kind": engine, "enforce_eager": True}
     with serving(folder, "embed", max_model_len=128, engine=options) as served:
         yield served, pooling, normalize

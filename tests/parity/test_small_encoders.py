@@ -10,8 +10,7 @@ from tests.checkpoints import Checkpoints
 
 
 def test_a_short_run_agrees_and_writes_a_result(checkpoints: Checkpoints, tmp_path: Path) -> None:
-    folder = checkpoints.xlm_roberta(0)
-    checkpoints.sentence_transformers(folder, "MEAN", normalize=True)
+    folder = checkpoints.sentence_transformers(checkpoints.xlm_roberta(0), "MEAN", normalize=True)
     arguments = ["--texts", "40", "--inputs", "8", "--concurrency", "2", "--batches", "8", "16", "--rounds", "2"]
     command = ["small-encoders", "--model-dir", str(folder), "--dtype", "float32", "--results-dir", str(tmp_path)]
     assert main([*command, *arguments]) == 0
