@@ -159,19 +159,24 @@ def test_memory_is_flat_over_two_hundred_requests_of_twenty_images(server: Serve
     def memory() -> dict[int, float]:
         return {pid: p.memory_info().rss / 2**20 for pid, p in processes().items()}
 
+    late: list[int] = []
+
     def load(first: int, count: int) -> None:
-        """Every request brings 20 pictures that nobody has seen."""
+        """Every request brings 20 pictures that nobody has seen; two at a time, one for each model."""
+
+        async def rank(client: httpx.AsyncClient, i: int) -> httpx.Response:
+            documents = [{"image": f"{pictures.url}/{j}.png?{i}"} for j in range(20)]
+            body = {"model": ("fusion-mini", "clip-mini")[i % 2], "query": QUERY, "documents": documents}
+            response = await client.post("/v1/rerank", json=body)
+            if "took longer than" not in response.text:
+                return response
+            late.append(i)  # a busy machine is not what this test is about
+            return await client.post("/v1/rerank", json=body)
 
         async def run() -> None:
             async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
-                for start in range(first, first + count, 4):
-                    answers = []
-                    for i in range(start, start + 4):
-                        fresh = [f"{pictures.url}/{j}.png?{i}" for j in range(20)]
-                        documents = [{"image": url} for url in fresh]
-                        body = {"model": ("fusion-mini", "clip-mini")[i % 2], "query": QUERY, "documents": documents}
-                        answers.append(client.post("/v1/rerank", json=body))
-                    for response in await asyncio.gather(*answers):
+                for start in range(first, first + count, 2):
+                    for response in await asyncio.gather(rank(client, start), rank(client, start + 1)):
                         assert response.status_code == 200, response.text
                         answer = response.json()
                         assert answer.get("errors", []) == []
@@ -201,6 +206,7 @@ def test_memory_is_flat_over_two_hundred_requests_of_twenty_images(server: Serve
         pictures.pictures = served
     grown = {pid: after[pid] - size for pid, size in before.items() if pid in after and after[pid] > size * 1.1 + 20}
     assert grown == {}
+    assert len(late) <= 5
 
 
 def test_the_loader_is_replaced_when_it_dies(server: Server, pictures: PictureServer) -> None:
