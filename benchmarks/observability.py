@@ -75,9 +75,9 @@ def _latencies(a: argparse.Namespace) -> tuple[float, dict[str, list[Process]]]:
             for copy in range(a.processes)
             for name, changes in VARIANTS.items()
         }
-        warm = [_turn(pipe, Turn(2 * a.requests, a.concurrency)) for pipe in pipes.values()]
+        for pipe in pipes.values():
+            _turn(pipe, Turn(2 * a.requests, a.concurrency))  # warm-up, thrown away
         capacity = [_turn(pipe, Turn(a.requests, a.concurrency)) for pipe in pipes.values()]
-        assert len(warm) == len(capacity)
         rate = a.load * quantile([a.requests / took.wall_s for took in capacity], 0.5)
         turns: dict[tuple[str, int], Process] = {key: {load: [] for load in LOADS} for key in pipes}
         keys = list(pipes)

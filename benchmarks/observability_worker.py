@@ -128,7 +128,7 @@ async def take(client: httpx.AsyncClient, turn: Turn) -> Took:
 
     async def one(due: float) -> None:
         response = await client.post("/v1/rerank", json=BODY)
-        milliseconds.append(1e3 * (time.perf_counter() - due))
+        milliseconds.append(round(1e3 * (time.perf_counter() - due), 3))
         response.raise_for_status()
 
     if turn.rate:

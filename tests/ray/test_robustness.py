@@ -59,7 +59,7 @@ def test_clients_that_leave_leave_nothing_running(server: Server) -> None:
 def test_the_proxy_notices_all_who_leave(server: Server) -> None:
     """See tests/unit/test_haproxy.py; here: the running proxy is started that way."""
     if server.process is None:
-        pytest.skip("the server is not ours")
+        pytest.skip("the server was started by hand")
     proxies = server.processes("bin/haproxy")  # an old one drains after a reload
     assert proxies
     assert all("-dS" in proxy.cmdline() for proxy in proxies)
