@@ -222,6 +222,7 @@ def test_a_wrong_table_changes_nothing(site: Site) -> None:
     site.path.write_text(good)
     site.edit(lambda config: None)
     _until(lambda: not any(view.refused for view in site.cluster.gateways()[0].values()), "the old table")
+    site.settled()
     assert set(site.replicas("gateway", "Gateway")) == before
 
 
