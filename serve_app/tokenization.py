@@ -28,6 +28,8 @@ MARGIN_TOKENS = 16
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
 _PLAIN_CLASSES = {"PreTrainedTokenizerFast", "TokenizersBackend"}
 """Classes that add nothing to `tokenizer.json`."""
+_BERT_CLASSES = {"BertTokenizer", "BertTokenizerFast"}
+_BERT_SPECIAL = (("unk", "[UNK]"), ("sep", "[SEP]"), ("pad", "[PAD]"), ("cls", "[CLS]"), ("mask", "[MASK]"))
 
 TokenIds = list[int]
 
@@ -198,20 +200,105 @@ def _plain_backend(folder: Path) -> Any:
     """`tokenizer.json` itself, where that is all that Transformers would load; None where it does more.
 
     Saves importing Transformers and torch, about ten seconds of a core and 400 MB. A tokenizer of a class of its own
-    is rebuilt by Transformers, and one with special tokens or switches beside `tokenizer.json` is changed.
+    is rebuilt by Transformers, and one with special tokens or switches beside `tokenizer.json` is changed. BERT's is
+    taken where the rebuilt one would be the same.
     """
     path, config_path = folder / "tokenizer.json", folder / "tokenizer_config.json"
     if not path.exists() or not config_path.exists():
         return None
     config = json.loads(config_path.read_text(encoding="utf-8"))
     switches = {"add_bos_token", "add_eos_token", "add_prefix_space", "auto_map", "extra_special_tokens"}
-    if config.get("tokenizer_class") not in _PLAIN_CLASSES or switches & config.keys():
+    if switches & config.keys():
         return None
-    known = {token["content"] for token in json.loads(path.read_text(encoding="utf-8")).get("added_tokens", [])}
-    named = [value for key, value in config.items() if key.endswith("_token") and value is not None]
-    if not all((value["content"] if isinstance(value, dict) else value) in known for value in named):
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if config.get("tokenizer_class") not in _PLAIN_CLASSES and not _is_plain_bert(folder, config, content):
+        return None
+    known = {token["content"] for token in content.get("added_tokens", [])}
+    named = [_content(value) for key, value in config.items() if key.endswith("_token") and value is not None]
+    if not all(value in known for value in named):
         return None
     return Tokenizer.from_file(str(path))
+
+
+def _content(token: Any) -> Any:
+    return token["content"] if isinstance(token, dict) else token
+
+
+def _is_plain_bert(folder: Path, config: dict[str, Any], content: dict[str, Any]) -> bool:
+    """Whether `tokenizer.json` is what Transformers' BertTokenizer makes of its vocabulary and of the config.
+
+    The parts are those of its constructor (transformers/models/bert/tokenization_bert.py, 5.19).
+    """
+    model_config = folder / "config.json"
+    if (
+        config.get("tokenizer_class") not in _BERT_CLASSES
+        or not model_config.exists()
+        or json.loads(model_config.read_text(encoding="utf-8")).get("model_type") != "bert"
+        or (folder / "added_tokens.json").exists()
+    ):
+        return False
+    special = {f"{name}_token": _content(config.get(f"{name}_token", default)) for name, default in _BERT_SPECIAL}
+    tokens = [value for key in special if isinstance(value := config.get(key), dict)]
+    tokens += config.get("added_tokens_decoder", {}).values()
+    legacy = folder / "special_tokens_map.json"
+    if legacy.exists():
+        stated = json.loads(legacy.read_text(encoding="utf-8"))
+        if any(key not in special or _content(value) != special[key] for key, value in stated.items()):
+            return False
+        tokens += [value for value in stated.values() if isinstance(value, dict)]
+    model = content["model"]
+    vocabulary = model.get("vocab", {})
+    start, end = special["cls_token"], special["sep_token"]
+    if not set(special.values()) <= vocabulary.keys():
+        return False
+    wanted = {
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": config.get("tokenize_chinese_chars", True),
+            "strip_accents": config.get("strip_accents"),
+            "lowercase": config.get("do_lower_case", True),
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [_special(start, 0), _sequence("A", 0), _special(end, 0)],
+            "pair": [
+                *(_special(start, 0), _sequence("A", 0), _special(end, 0)),
+                *(_sequence("B", 1), _special(end, 1)),
+            ],
+            "special_tokens": {
+                token: {"id": token, "ids": [vocabulary[token]], "tokens": [token]} for token in (start, end)
+            },
+        },
+    }
+    fields = {key: value for key, value in model.items() if key != "vocab"}
+    added = content.get("added_tokens", [])
+    flags = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return (
+        all(content.get(key) == value for key, value in wanted.items())
+        and {"type": "WordPiece", **fields}
+        == {
+            "type": "WordPiece",
+            "unk_token": special["unk_token"],
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+        }
+        and {token["content"] for token in added} == set(special.values())
+        and all(token == {"id": vocabulary[token["content"]], "content": token["content"], **flags} for token in added)
+        and all(
+            token["content"] in special.values() and all(token.get(name, flag) == flag for name, flag in flags.items())
+            for token in tokens
+        )
+    )
+
+
+def _special(token: str, type_id: int) -> dict[str, Any]:
+    return {"SpecialToken": {"id": token, "type_id": type_id}}
+
+
+def _sequence(name: str, type_id: int) -> dict[str, Any]:
+    return {"Sequence": {"id": name, "type_id": type_id}}
 
 
 def _transformers_backend(folder: Path, trust_remote_code: bool) -> Any:

