@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from benchmarks.backends import UsageError
 from benchmarks.stats import describe
 from benchmarks.wire import RerankCase
 
@@ -42,8 +43,17 @@ FALLBACK_WORDS = tuple(
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """The checkpoint's fast tokenizer, without truncation and padding."""
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    """The checkpoint's fast tokenizer, without truncation and padding.
+
+    Raises:
+        UsageError: the folder has none.
+    """
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise UsageError(
+            f"{folder}: no tokenizer.json there; the benchmarks need a checkpoint's local folder, no hub id"
+        )
+    tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

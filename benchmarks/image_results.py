@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import environment, results_files
-from benchmarks.pages import listed, machine, parity_table, table
+from benchmarks.pages import listed, machine, parity_table, plain, table
 from benchmarks.parity import Agreement, verdict
 from benchmarks.stats import show
 from benchmarks.turns import Measurement, Summary, failures, summaries
@@ -128,7 +128,7 @@ class ImageResult:
     def _page(self, result: Mapping[str, Any], summed: Sequence[Summary]) -> Iterator[str]:
         yield from (f"# {result['name']}, {result['date']}", "", f"valid: {'yes' if result['valid'] else 'NO'}")
         yield from (f"parity: {result['parity']['verdict']}", "")
-        if said := [*result["problems"], *result["notes"]]:
+        if said := [*map(plain, result["problems"]), *result["notes"]]:
             yield from (*(f"* {line}" for line in said), "")
         yield from (self.method, "", *self._table(summed), "")
         if any(s.stages for s in summed):

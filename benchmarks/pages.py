@@ -7,13 +7,20 @@ from typing import Any
 
 from benchmarks.parity import Agreement
 
+_MARKUP = str.maketrans({"|": r"\|", "<": "&lt;"})
+
+
+def plain(text: str) -> str:
+    """A text of somebody else's, such as a server's error, as one line that is no Markdown and no HTML."""
+    return " ".join(text.split()).translate(_MARKUP)
+
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """A Markdown table's lines."""
-    yield "| " + " | ".join(header) + " |"
+    yield "| " + " | ".join(map(plain, header)) + " |"
     yield "| " + " | ".join("---" for _ in header) + " |"
     for cells in rows:
-        yield "| " + " | ".join(cells) + " |"
+        yield "| " + " | ".join(map(plain, cells)) + " |"
 
 
 def listed(values: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.pages import listed, machine, parity_table, table
+from benchmarks.pages import listed, machine, parity_table, plain, table
 from benchmarks.parity import Agreement, verdict
 from benchmarks.rounds import SATURATED, Row
 from benchmarks.stats import Spread, show, spread
@@ -101,7 +101,7 @@ def markdown(result: dict[str, Any], summaries: Sequence[Summary], agreements: S
     lines = [f"# {result['name']}, {result['date']}", "", f"valid: {'yes' if result['valid'] else 'NO'}"]
     lines += [f"parity: {result['parity']['verdict']}", ""]
     if result["problems"]:
-        lines += [*(f"* {p}" for p in result["problems"]), ""]
+        lines += [*(f"* {plain(p)}" for p in result["problems"]), ""]
     lines += [
         f"Median over {result['settings']['rounds']} alternating rounds, smallest and largest in brackets. "
         f"1 query x {result['settings']['documents']} documents a request.",

@@ -25,7 +25,7 @@ from benchmarks.image_results import UNFINISHED, busy
 from benchmarks.image_server import ImageServer, variety
 from benchmarks.image_urls import ImageUrls
 from benchmarks.load import Outcome
-from benchmarks.pages import listed, machine, table
+from benchmarks.pages import listed, machine, plain, table
 from benchmarks.processes import ServerFailed
 from benchmarks.stats import Spread, quantile, show, spread
 from benchmarks.turns import alternating
@@ -296,7 +296,7 @@ class StarvationRun:
 
     def _markdown(self, result: dict[str, Any], summed: Sequence[PhaseSummary]) -> Iterator[str]:
         yield from (f"# {result['name']}, {result['date']}", "", f"valid: {'yes' if result['valid'] else 'NO'}", "")
-        yield from (*(f"* {line}" for line in [*result["problems"], *result["notes"]]), "")
+        yield from (*(f"* {line}" for line in [*map(plain, result["problems"]), *result["notes"]]), "")
         yield from (result["method"], "", *table(*self._rows(summed)), "", "## Conditions", "", *machine(result))
         yield f"* dtype: {listed({b['name']: b['dtype'] for b in result['backends']})}"
         yield f"* versions: {listed(result['versions'])}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.kernels.counters import COUNTERS
-from benchmarks.pages import machine, table
+from benchmarks.pages import machine, plain, table
 from benchmarks.stats import spread
 
 _MATRIX = re.compile(r"nvjet|gemm|cutlass|flash|sdpa|wgmma", re.IGNORECASE)
@@ -29,7 +29,7 @@ def page(result: Mapping[str, Any]) -> str:
         "without a profiler (median, smallest and largest); kernels and their time under PyTorch's profiler."
     )
     lines = [f"# {result['name']}", "", f"valid: {'yes' if result['valid'] else 'NO'}", ""]
-    lines += [f"* {problem}" for problem in result["problems"]]
+    lines += [f"* {plain(problem)}" for problem in result["problems"]]
     lines += [intro, "", *_overview(result), ""]
     if any(side.get("counters") for side in result["sides"].values()):
         lines += ["## Counters of one request", "", *_counters(result), ""]

@@ -114,9 +114,9 @@ def compare(
         against=against,
         texts=len(ours),
         same=float(np.mean(same)) if same else math.nan,
-        max_abs=float(max(differences)),
+        max_abs=float(np.max(differences)),  # unlike max(), NaN if any is
         mean_abs=float(np.mean(differences[1:])) if len(differences) > 1 else 0.0,
-        least_cosine=min(cosines) if cosines else math.nan,
+        least_cosine=float(np.min(cosines)) if cosines else math.nan,
         **kept,
     )
 

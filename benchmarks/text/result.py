@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks import charts, environment, results_files
 from benchmarks.image_results import UNFINISHED, busy
-from benchmarks.pages import listed, machine, table
+from benchmarks.pages import listed, machine, plain, table
 from benchmarks.rounds import SATURATED
 from benchmarks.stats import show
 from benchmarks.text.agree import TextAgreement, agreement_cells, agreement_table
@@ -130,7 +130,7 @@ class TextResult:
     def _markdown(self, result: Mapping[str, Any], summed: Sequence[TextSummary]) -> Iterator[str]:
         yield from (f"# {result['name']}, {result['date']}", "", f"valid: {'yes' if result['valid'] else 'NO'}")
         yield from (f"parity: {self.verdict()}", "")
-        if said := [*result["problems"], *result["notes"]]:
+        if said := [*map(plain, result["problems"]), *result["notes"]]:
             yield from (*(f"* {line}" for line in said), "")
         yield from (self.method, "", *table(self._header(summed), map(self._cells, summed)), "")
         if any(s.stages for s in summed):

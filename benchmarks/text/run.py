@@ -292,7 +292,7 @@ class TextRun:
         o = self.options
         if entry.method is not None:
             if library is not None:
-                library.turn(entry.method, o.workload.texts("warm", entry.method.texts), 0.2)
+                library.turn(entry.method, o.workload.texts("warm", entry.method.texts, entry.method.batch), 0.2)
             return
         count = max(round(o.warmup / max(1.0, entry.inputs / 20)), 2 * entry.concurrency)
         load = self._send(entry, "start", 0, count, clients, min(3.0, max(1.0, o.seconds)), warmed=True)
@@ -312,7 +312,8 @@ class TextRun:
         if entry.method is not None:
             if library is None:
                 return
-            texts = o.workload.texts(f"{o.seed}/{place[0]}/{entry.side}", max(512, 2 * entry.method.texts))
+            count = max(512, 2 * entry.method.texts)
+            texts = o.workload.texts(f"{o.seed}/{place[0]}/{entry.side}", count, entry.method.batch)
             outcomes = library.turn(entry.method, texts, o.seconds)
         else:
             rate = self._rates[entry.side, entry.inputs, entry.condition["load"]]
@@ -345,7 +346,7 @@ class TextRun:
         shape = self._shapes[backend.shape or ""]
         own = f"/{backend.name}" if self._own_texts or warmed else ""
         texts = self.options.workload.texts(
-            f"{seed}/{entry.inputs}/{entry.condition['load']}{own}", (warm + count) * entry.inputs
+            f"{seed}/{entry.inputs}/{entry.condition['load']}{own}", (warm + count) * entry.inputs, entry.inputs
         )
         bodies = [
             shape.body(texts[start : start + entry.inputs], backend.model)

@@ -68,16 +68,20 @@ def _tei_body(texts: Sequence[str], model: str | None) -> bytes:
 
 
 Pair = tuple[str, str]
-"""A query and a document. A request of several has the first one's query: documents of one query, as rerankers are
-asked."""
+"""A query and a document. All pairs of a request have one query, as rerankers are asked."""
 
 
 def _rerank_body(pairs: Sequence[Any], model: str | None) -> bytes:
-    return _fields(model, query=pairs[0][0], documents=[document for _, document in pairs])
+    return _fields(model, query=_query(pairs), documents=[document for _, document in pairs])
 
 
 def _tei_rerank_body(pairs: Sequence[Any], model: str | None) -> bytes:
-    return dumps({"query": pairs[0][0], "texts": [document for _, document in pairs]})
+    return dumps({"query": _query(pairs), "texts": [document for _, document in pairs]})
+
+
+def _query(pairs: Sequence[Any]) -> str:
+    (query,) = {query for query, _ in pairs}
+    return str(query)
 
 
 def _predict_body(texts: Sequence[str], model: str | None) -> bytes:

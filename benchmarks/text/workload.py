@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -73,8 +74,8 @@ class Workload(Protocol):
 
     described: str
 
-    def texts(self, seed: str, count: int) -> list[Any]:
-        """So many texts, determined by the seed."""
+    def texts(self, seed: str, count: int, together: int = 1) -> list[Any]:
+        """So many texts, determined by the seed. Of pairs, each `together` have one query: they go into one request."""
         ...
 
 
@@ -90,14 +91,14 @@ class Drawn:
         self._lengths = lengths
         self.described = f"synthetic, words {lengths}"
 
-    def texts(self, seed: str, count: int) -> list[str]:
+    def texts(self, seed: str, count: int, together: int = 1) -> list[str]:
         """See `Workload.texts`."""
         corpus, source = Corpus(self._words, seed), random.Random(f"lengths/{seed}")
         return [corpus.text(self._lengths.draw(source)) for _ in range(count)]
 
 
 class DrawnPairs:
-    """Pairs that never repeat; a query has 5-16 words.
+    """Documents that never repeat; a query has 5-16 words.
 
     Args:
         words: the vocabulary, most frequent first.
@@ -109,14 +110,21 @@ class DrawnPairs:
         self._lengths = lengths
         self.described = f"synthetic, queries of 5-16 words, words of a document {lengths}"
 
-    def texts(self, seed: str, count: int) -> list[Any]:
+    def texts(self, seed: str, count: int, together: int = 1) -> list[Any]:
         """See `Workload.texts`."""
         corpus, source = Corpus(self._words, seed), random.Random(f"lengths/{seed}")
-        return [(corpus.query(), corpus.text(self._lengths.draw(source))) for _ in range(count)]
+        found: list[Any] = []
+        while len(found) < count:
+            query = corpus.query()
+            found += [(query, corpus.text(self._lengths.draw(source))) for _ in range(together)]
+        return found[:count]
 
 
 class FromFile:
     """Texts of a file, in an order that the seed decides; they repeat when more are asked for than the file has.
+
+    A request of several pairs has a line's query and documents: the first ones when the line has more, all of them
+    again when it has fewer.
 
     Args:
         path: JSONL; a line is a string, or an object with one of the fields of `_FIELDS`, which may hold a list.
@@ -127,15 +135,20 @@ class FromFile:
     """
 
     def __init__(self, path: Path, *, pairs: bool = False) -> None:
-        self._texts: list[Any] = _read(path, _pairs if pairs else _texts)
-        self.described = f"{path.name}, {len(self._texts)} {'pairs' if pairs else 'texts'}"
+        self._lines = _read(path, _pairs if pairs else _texts)
+        self._pairs = pairs
+        count = sum(map(len, self._lines))
+        self.described = f"{path.name}, {count} {'pairs' if pairs else 'texts'}"
 
-    def texts(self, seed: str, count: int) -> list[Any]:
+    def texts(self, seed: str, count: int, together: int = 1) -> list[Any]:
         """See `Workload.texts`."""
         source = random.Random(seed)
+        whole = self._pairs and together > 1
+        groups = self._lines if whole else [[text] for line in self._lines for text in line]
         found: list[Any] = []
         while len(found) < count:
-            found += source.sample(self._texts, len(self._texts))
+            for group in source.sample(groups, len(groups)):
+                found += itertools.islice(itertools.cycle(group), together if whole else 1)
         return found[:count]
 
 
@@ -158,8 +171,9 @@ def _is_text(item: Any) -> bool:
     return all(isinstance(part, str) and part.strip() for part in (item if isinstance(item, tuple) else (item,)))
 
 
-def _read(path: Path, items: Callable[[Any], list[Any]]) -> list[Any]:
-    found: list[Any] = []
+def _read(path: Path, items: Callable[[Any], list[Any]]) -> list[list[Any]]:
+    """What each line holds."""
+    found: list[list[Any]] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
             continue
@@ -171,7 +185,7 @@ def _read(path: Path, items: Callable[[Any], list[Any]]) -> list[Any]:
         if not texts or not all(map(_is_text, texts)):
             wanted = "query and documents" if items is _pairs else f"a string or one of {', '.join(_FIELDS)}"
             raise UsageError(f"{path.name}, line {number}: no text; expected {wanted}")
-        found += texts
+        found.append(texts)
     if not found:
         raise UsageError(f"{path.name} holds no text")
     return found

@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 
-from benchmarks.corpus import FALLBACK_WORDS, Corpus, lengths, whole_words
+from benchmarks.backends import UsageError
+from benchmarks.corpus import FALLBACK_WORDS, Corpus, lengths, load_tokenizer, whole_words
 
 
 def test_a_seed_decides_every_text() -> None:
     first, again, other = (Corpus(FALLBACK_WORDS, seed).cases(3, 5) for seed in ("a", "a", "b"))
     assert first == again
     assert not set(first) & set(other)
+
+
+def test_a_hub_id_is_no_folder() -> None:
+    with pytest.raises(UsageError, match=r"BAAI/bge-reranker-base: no tokenizer\.json there"):
+        load_tokenizer(Path("BAAI/bge-reranker-base"))
 
 
 def test_requests_of_one_stream_differ() -> None:

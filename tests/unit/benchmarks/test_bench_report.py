@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import environment, report, results_files
+from benchmarks.pages import table
 from benchmarks.parity import compare
 from benchmarks.rounds import Row
 
@@ -32,6 +33,15 @@ def row(backend: str, number: int, pairs_per_s: float, p50: float = 10.0, errors
         client_cpu=0.1,
         stages={"engine": {"p50_ms": p50 / 2, "p95_ms": p50, "requests": 10}} if backend == "ours" else {},
     )
+
+
+def test_what_a_server_says_is_one_line_and_no_markup() -> None:
+    lines = list(table(["side", "said"], [["a|b", 'no <img src=x onerror="alert(1)">\n\nvalid: yes\n# forged `x`']]))
+    assert lines[2] == r"""| a\|b | no &lt;img src=x onerror="alert(1)"> valid: yes # forged `x` |"""
+    found = report.markdown(
+        result({"problems": ["500\n# forged <b>"], "valid": False, "parity": {"verdict": "-"}}), [], []
+    )
+    assert "* 500 # forged &lt;b>" in found.splitlines()
 
 
 ROWS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from benchmarks import charts
 from benchmarks.backends import UsageError
 from benchmarks.corpus import FALLBACK_WORDS
 from benchmarks.stats import Spread
+from benchmarks.text.agree import compare, limits
 from benchmarks.text.cli import window
 from benchmarks.text.summary import best, summaries
 from benchmarks.text.wire import SHAPES
@@ -57,6 +59,40 @@ def test_a_file_gives_its_texts(tmp_path: Path) -> None:
     assert set(texts) == {"one", "two", "three", "four"}
     path.write_text('{"query": "q", "documents": ["a", "b"]}\n{"query": "r", "document": "c"}\n')
     assert sorted(FromFile(path, pairs=True).texts("s", 3)) == [("q", "a"), ("q", "b"), ("r", "c")]
+
+
+def test_a_request_has_one_query_and_its_documents(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    lines = [{"query": f"q{i}", "documents": [f"d{i}.{j}" for j in range(2 + 3 * i)]} for i in range(3)]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    texts = FromFile(path, pairs=True).texts("s", 40, together=4)
+    requests = [texts[start : start + 4] for start in range(0, 40, 4)]
+    assert {query for query, _ in texts} == {"q0", "q1", "q2"}
+    for pairs in requests:
+        number = pairs[0][0][1:]
+        own = lines[int(number)]["documents"]
+        assert pairs == [(f"q{number}", own[j % len(own)]) for j in range(4)]
+        assert json.loads(SHAPES["documents"]["rerank"].body(pairs, None))["query"] == f"q{number}"
+    drawn = DrawnPairs(FALLBACK_WORDS, Lengths.parse("fixed:words=6")).texts("a", 7, together=3)
+    assert len(drawn) == 7
+    assert [len({query for query, _ in drawn[start : start + 3]}) for start in (0, 3, 6)] == [1, 1, 1]
+    assert len({query for query, _ in drawn}) == 3
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(math.nan, 0.5), (0.5, math.nan), (math.nan, math.nan)])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_what_is_no_number_agrees_with_nothing(ours: float, theirs: float, dtype: str) -> None:
+    scores = compare("a", [0.5, ours, 0.5], "b", [0.5, theirs, 0.5], limits("documents", [dtype]))
+    good, bad = np.ones(3, np.float32), np.full(3, math.nan, np.float32)
+    pairs = [(good, bad), (bad, good), (bad, bad)]
+    vectors = [compare("a", [good, a, good], "b", [good, b, good], limits("embed", [dtype])) for a, b in pairs]
+    labels = compare("a", [[0.5, ours]], "b", [{"x": 0.5, "y": theirs}], limits("classify", [dtype]))
+    assert not any(agreement.passed for agreement in (scores, *vectors, labels))
+
+
+def test_a_body_of_two_queries_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="too many values"):
+        SHAPES["documents"]["tei"].body([("a", "x"), ("b", "y")], None)
 
 
 @pytest.mark.parametrize("line", ["{", "3", '{"title": "x"}', '{"text": " "}', "[]"])
