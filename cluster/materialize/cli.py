@@ -7,6 +7,7 @@ the folder where a model's `materialized` names it.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,9 @@ from cluster.materialize.store import materialize
 from serve_app.settings import ModelSettings
 from serve_app.sources import SourceError
 from serve_app.startup import in_words
+
+_UNREAD = re.compile(r"applications\[\d+\](\.args\b|$)")
+"""Where the check places what keeps it from reading an application."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how to verify what is there already: all hashes, or sizes and small files' hashes [hashes]",
     )
     parser.add_argument(
-        "--offline", action="store_true", help="verify what is there, and fail where something is missing or damaged"
+        "--offline",
+        action="store_true",
+        help="verify what is there, without writing or waiting, and fail where something is missing or damaged",
     )
     parser.add_argument(
         "--lock-timeout", type=float, default=3600.0, metavar="S", help="wait for another process [3600]"
@@ -45,13 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Materializes each; the exit code is 1 if one failed."""
+    """Materializes each; the exit code is 1 if one failed, or could not be read from the configuration."""
     try:
-        wanted = _wanted(options)
+        wanted, unread = _wanted(options)
     except SourceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    failed = 0
+    for problem in unread:
+        print(f"error: {problem}", file=sys.stderr)
+    failed = len(unread)
     for source, revision, folder in wanted:
         name = source + (f"@{revision}" if revision is not None else "")
         try:
@@ -74,13 +82,13 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _wanted(options: argparse.Namespace) -> Sequence[tuple[str, str | None, Path]]:
-    """(source, revision, folder) of each checkpoint, each once."""
+def _wanted(options: argparse.Namespace) -> tuple[Sequence[tuple[str, str | None, Path]], Sequence[str]]:
+    """(source, revision, folder) of each checkpoint, each once; and why applications are left out of it."""
     config = Path(options.what)
     if config.suffix not in {".yaml", ".yml"}:
         if options.to is None:
             raise SourceError("--to FOLDER: required with a source")
-        return [(options.what, options.revision, options.to)]
+        return [(options.what, options.revision, options.to)], ()
     if options.revision is not None:
         raise SourceError("--revision: a configuration names its own")
     from serve_app.check import check_file  # imports the engine's side, which a hub id alone does not need
@@ -95,9 +103,11 @@ def _wanted(options: argparse.Namespace) -> Sequence[tuple[str, str | None, Path
         folder = _folder(name, settings, options.to)
         if folder is not None:
             wanted[settings.source, settings.revision, folder] = None
-    if not wanted:
+    # An application whose settings are wrong is not among the models.
+    unread = [str(problem) for problem in report.problems if _UNREAD.match(problem.path)]
+    if not wanted and not unread:
         raise SourceError(f"{config}: no model has `materialized`, and --to is not given")
-    return list(wanted)
+    return list(wanted), unread
 
 
 def _folder(name: str, settings: ModelSettings, to: Path | None) -> Path | None:

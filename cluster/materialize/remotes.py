@@ -19,7 +19,7 @@ BLOCK = 32 << 20
 NOT_SERVED = ("*.onnx", "*.h5", "*.msgpack", "*.gguf", "*.ot", "*.tflite", "*.pb", "onnx/*", "openvino/*", "coreml/*")
 """Files of other frameworks, which vLLM does not read."""
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-"""Weights that are left out where there are safetensors."""
+"""Weights that are left out where there are safetensors in the same folder."""
 
 
 class Unreachable(Exception):
@@ -81,7 +81,7 @@ def open_remote(source: str, revision: str | None) -> Remote:
 
 
 def served_files(files: Iterable[RemoteFile], source: str) -> tuple[RemoteFile, ...]:
-    """Without hidden files, other frameworks' weights, and pickles beside safetensors.
+    """Without hidden files, other frameworks' weights, and pickles beside safetensors, folder by folder.
 
     Raises:
         SourceError: no config.json, or a path that leads out of the folder.
@@ -90,11 +90,19 @@ def served_files(files: Iterable[RemoteFile], source: str) -> tuple[RemoteFile, 
     for file in kept:
         if not is_inside(file.path):
             raise SourceError(f"'{source}': the path '{file.path}' leads out of the folder")
-    patterns = NOT_SERVED + (PICKLED if any(file.path.endswith(".safetensors") for file in kept) else ())
-    kept = [file for file in kept if not _matches(file.path, patterns)]
+    safe = {_folder(file.path) for file in kept if file.path.endswith(".safetensors")}
+    kept = [
+        file
+        for file in kept
+        if not _matches(file.path, NOT_SERVED) and not (_folder(file.path) in safe and _matches(file.path, PICKLED))
+    ]
     if not any(file.path == "config.json" for file in kept):
         raise SourceError(f"'{source}' holds no config.json")
     return tuple(sorted(kept, key=lambda file: file.path))
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _matches(path: str, patterns: Sequence[str]) -> bool:

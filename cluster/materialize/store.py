@@ -71,13 +71,15 @@ def materialize(
     """Sees to it that a checkpoint lies under `root`, whole and as its source has it.
 
     Idempotent: what is there is verified and kept; what a killed run left is continued; what is damaged is fetched
-    again. Several processes, on several machines where the file system has locks, wait for each other.
+    again, and a note of which version is there (`Ref`) that is damaged or lost is written again. Several processes, on
+    several machines where the file system has locks, wait for each other.
 
     Args:
         source, revision: as in the model's settings.
         root: the folder of all checkpoints.
         check: how what is there already is verified.
-        offline: only verify what is there; the source is not asked, and nothing is changed.
+        offline: only verify what is there; the source is not asked, nothing is changed, and no lock is taken: a folder
+            that appears whole and never changes needs none, and it may be read-only.
         lock_timeout_s: how long to wait for another process at the same source.
         say: gets a line about what goes on.
         remote: for tests; None: what the source names.
@@ -87,14 +89,13 @@ def materialize(
         Unreachable: the source does not answer and nothing is there yet.
     """
     started = time.monotonic()
+    if offline:
+        return _there(source, revision, root, check)
     folder = source_folder(root, source)
     folder.mkdir(parents=True, exist_ok=True)
-    if offline:
-        with _locked(folder / ".lock", lock_timeout_s, say):
-            return _there(source, revision, root, check)
     remote = remote if remote is not None else open_remote(source, revision)
     with _locked(folder / ".lock", lock_timeout_s, say):
-        ref = read_ref(root, source, revision)
+        ref = _ref(root, source, revision, say)
         try:
             listing: Listing | None = remote.list()
         except Unreachable as error:
@@ -102,12 +103,17 @@ def materialize(
                 raise
             say(f"{error}; keeping what was fetched before")
             listing = None
+        lost = ref is None
+        if ref is None and listing is not None:
+            ref = _kept(folder, listing)
         seconds = {"resolve": time.monotonic() - started}
         if ref is not None and (listing is None or listing.revision == ref.revision):
             started = time.monotonic()
             manifest = _verified(folder / ref.digest, check, say)
             seconds["verify"] = time.monotonic() - started
-            if manifest is not None:
+            if manifest is not None and (listing is None or _same_files(manifest, listing)):
+                if lost:
+                    _write_ref(ref_path(root, source, revision), ref)
                 return Outcome(folder / ref.digest, manifest, 0, seconds)
             if listing is None:
                 raise Unreachable(f"'{folder / ref.digest}' is damaged and '{source}' does not answer")
@@ -130,6 +136,32 @@ def _there(source: str, revision: str | None, root: Path, check: Literal["sizes"
     if found := differences(version, manifest, check):
         raise SourceError(f"'{version}' is damaged: {'; '.join(found[:3])}")
     return Outcome(version, manifest, 0, {"verify": time.monotonic() - started})
+
+
+def _ref(root: Path, source: str, revision: str | None, say: Say) -> Ref | None:
+    """The version that was there; None: none was, or what says which is damaged."""
+    try:
+        return read_ref(root, source, revision)
+    except SourceError as error:
+        say(str(error).replace("; materialize again", ", writing it again"))
+        return None
+
+
+def _kept(folder: Path, listing: Listing) -> Ref | None:
+    """The version of what the source holds that lies in the folder without a ref of its own; None: there is none."""
+    for path in sorted(folder.glob(f"[!.]*/{MANIFEST}")):
+        try:
+            manifest = read_manifest(path.parent)
+        except SourceError:
+            continue
+        if manifest.revision == listing.revision and _same_files(manifest, listing):
+            return Ref(revision=manifest.revision, digest=manifest.digest)
+    return None
+
+
+def _same_files(manifest: Manifest, listing: Listing) -> bool:
+    """Whether a version has the files that are taken of its source now; an earlier release may have left some out."""
+    return {file.path for file in manifest.files} == {file.path for file in listing.files}
 
 
 def _locked(path: Path, timeout_s: float, say: Say) -> Any:

@@ -132,11 +132,22 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         if options.dry_run:
             show(options.config.read_text(encoding="utf-8"), state, console)
             return 0
+    cluster = _cluster(options)
     with file.locked():
-        last = Runner(options.config, _cluster(options), lambda line: console.print(line, markup=False)).run(state)
+        if options.action not in {"resume", "return"}:
+            _check_gateway(cluster)
+        last = Runner(options.config, cluster, lambda line: console.print(line, markup=False)).run(state)
     if last.reason:
         console.print(f"{last.model}@{last.old} serves as before. {last.reason}", style="red", markup=False)
     return 1 if last.reason else 0
+
+
+def _check_gateway(cluster: RayCluster) -> None:
+    """Before the first edit: without the gateway's word no table counts as seen, and the rollout sticks half-way."""
+    try:
+        cluster.check_gateway()
+    except NotNow as error:
+        raise ConfigError(f"{error}; nothing was changed") from error
 
 
 def _describe(state: State) -> str:
@@ -182,7 +193,10 @@ def _change(item: str) -> tuple[str, Any]:
     path, equals, value = item.partition("=")
     if not equals or not path:
         raise ConfigError(f"--set: must be FIELD=VALUE; got '{item}'")
-    return path, yaml.safe_load(value)
+    try:
+        return path, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {path}: no YAML: {error}") from None
 
 
 def show(text: str, state: State, console: Console) -> None:
@@ -198,11 +212,16 @@ def show(text: str, state: State, console: Console) -> None:
 
 def _cluster(options: argparse.Namespace) -> RayCluster:
     http = content(options.config.read_text(encoding="utf-8")).get("http_options") or {}
+    if not isinstance(http, dict):
+        raise ConfigError("http_options: must be a mapping")
     host = http.get("host", "127.0.0.1")
     local = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{http.get('port', 8000)}"
     key: str | None = options.api_key
     if key is not None and key.startswith("env:"):
-        key = os.environ[key.removeprefix("env:")]
+        name = key.removeprefix("env:")
+        key = os.environ.get(name)
+        if not key:
+            raise ConfigError(f"--api-key: the environment variable '{name}' is not set, or empty")
     return RayCluster(options.dashboard, options.gateway or local, key)
 
 

@@ -1,15 +1,16 @@
 """Edits of a serve configuration's text that leave everything else in it, comments included, as it is.
 
-A model's block of the routing table, and an application that is copied, are edited with ruamel.yaml, which keeps
-comments and styles, and put back in their place; the rest of the text is not touched. Applications are put in and
-taken out by lines: ruamel hangs the comment above an application on the one before it, so that it would leave with the
-wrong one.
+The routing table is edited value by value (`yaml_places`), and what comes out is compared with what was meant: a table
+whose anchors or comments stand in the way is refused. Applications are put in and taken out by lines. A copy is made
+with ruamel.yaml, which keeps comments and styles; only the copy, since ruamel hangs the comment above an application on
+the one before it, so that it would leave with the wrong one.
 """
 
 from __future__ import annotations
 
 import functools
 import io
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from cluster.rollout.yaml_places import Alias, NotEditable, compose, ends, put, span, take
 from serve_app.settings import ModelSettings, RoutingSettings
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -52,6 +54,12 @@ def content(text: str) -> dict[str, Any]:
         raise ConfigError(f"the configuration is no YAML: {error}") from None
     if not isinstance(loaded, dict) or not isinstance(loaded.get("applications"), list):
         raise ConfigError("applications: required: a list")
+    for i, app in enumerate(loaded["applications"]):
+        if not isinstance(app, dict):
+            raise ConfigError(f"applications[{i}]: must be a mapping")
+        deployments = app.get("deployments") or []
+        if not isinstance(deployments, list) or not all(isinstance(deployment, dict) for deployment in deployments):
+            raise ConfigError(f"applications[{i}].deployments: must be a list of mappings")
     return loaded
 
 
@@ -90,69 +98,111 @@ def set_versions(text: str, model: str, wanted: Mapping[str, Mapping[str, Any] |
     routes = routing(text).models
     if model not in routes:
         raise ConfigError(f"model '{model}' is not in the routing table; there are: {', '.join(routes)}")
-    first, last, indent = _place_of_route(text, model)
-    route = _round_trip().load("\n".join(line[indent:] for line in (" " * indent + text[first:last]).split("\n")))
-    changed = _set(route, "latest", latest)
-    for version, fields in wanted.items():
-        key = next((key for key in route["versions"] if str(key) == version), None)
-        if fields is None:
-            changed |= key is not None and route["versions"].pop(key) is not None
-            continue
-        if key is None:
-            key = DoubleQuotedScalarString(version)
-            route["versions"][key] = CommentedMap()
-            route["versions"][key].fa.set_flow_style()
-        for name, value in fields.items():
-            changed |= _set(route["versions"][key], name, value)
-    if not changed:
+    changes = _changes(_user_config(content(text))["models"][model], wanted, latest)
+    if not changes:
         return text
-    lines = _dump(route).rstrip("\n").split("\n")
-    edited = text[:first] + "\n".join([lines[0], *(" " * indent + line for line in lines[1:])]) + text[last:]
+    try:
+        first, last = span(text, _user_config(_Nodes(compose(text)))["models"][model].node)
+        block = text[first:last]
+        for path, value in changes.items():
+            if value is None:
+                block = take(block, path)
+            else:  # a version's name stays text
+                block = put(
+                    block, path, _inline(path, value), _quoted(path[-1]) if path[:-1] == ("versions",) else None
+                )
+        edited = text[:first] + block + text[last:]
+        if content(edited) != _changed(text, model, changes):
+            raise NotEditable("the edit would change something else too, or not all that it should")
+    except (NotEditable, ConfigError, YAMLError, yaml.YAMLError) as error:
+        raise ConfigError(
+            f"the block of '{model}' in the routing table cannot be edited as it is written: {error}. "
+            "Write it without anchors and aliases, each field on a line of its own"
+        ) from None
     routing(edited)  # a table that the gateway would refuse never reaches the file
     return edited
 
 
-def _place_of_route(text: str, model: str) -> tuple[int, int, int]:
-    """Where a model's block of the table begins and ends in the text, and its column (0: written in one line)."""
-    found = _user_config(_Nodes(_root(text)))["models"][model].node
-    if found.flow_style:
-        return found.start_mark.index, found.end_mark.index, 0
-    end = text.find("\n", max(mark.index for mark in _ends(found)))  # with the comment behind the last value
-    return found.start_mark.index, end if end >= 0 else len(text), found.start_mark.column
+_Changes = Mapping[tuple[str, ...], Any]
+"""By path below a model's block: the value to set; None: the field goes."""
 
 
-def _root(text: str) -> yaml.Node:
-    root = yaml.compose(text)
-    assert root is not None  # `content` has read it
-    return root
+def _changes(route: Mapping[str, Any], wanted: Mapping[str, Mapping[str, Any] | None], latest: str | None) -> _Changes:
+    """What differs from what is wanted."""
+    changes: dict[tuple[str, ...], Any] = {}
+    if route.get("latest") != latest:
+        changes["latest",] = latest
+    versions = {str(version): fields for version, fields in route["versions"].items()}
+    for version, fields in wanted.items():
+        if fields is not None and version not in versions:
+            changes["versions", version] = {name: _plain(value) for name, value in fields.items()}
+        elif fields is None and version in versions:
+            changes["versions", version] = None
+        elif fields is not None:
+            differing = {name: _plain(v) for name, v in fields.items() if versions[version].get(name) != v}
+            changes |= {("versions", version, name): value for name, value in differing.items()}
+    return changes
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _changed(text: str, model: str, changes: _Changes) -> dict[str, Any]:
+    """The content as it is to be after the changes."""
+    document: dict[str, Any] = _unshared(content(text))
+    for path, value in changes.items():
+        fields = _user_config(document)["models"][model]
+        for name in path[:-1]:
+            fields = next(child for key, child in fields.items() if str(key) == name)
+        key = next((key for key in fields if str(key) == path[-1]), path[-1])
+        if value is None:
+            del fields[key]
+        else:
+            fields[key] = value
+    return document
+
+
+def _unshared(data: Any) -> Any:
+    """A copy in which what several aliases share is there several times."""
+    if isinstance(data, dict):
+        return {key: _unshared(value) for key, value in data.items()}
+    return [_unshared(item) for item in data] if isinstance(data, list) else data
+
+
+def _inline(path: tuple[str, ...], value: Any) -> str:
+    """A value's YAML within braces, in one line. `latest` is a version's name, which stays text."""
+    if path == ("latest",):
+        return _quoted(value)
+    dumped = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, allow_unicode=True, width=2**20)
+    return dumped.strip()[1:-1]
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 class _Nodes:
     """YAML nodes, read like the data that they stand for."""
 
-    def __init__(self, node: yaml.Node) -> None:
+    def __init__(self, node: yaml.Node | None) -> None:
         self.node = node
 
     def __getitem__(self, name: str) -> Any:
-        return self.get(name)
+        found = self.get(name)
+        if not isinstance(found, _Nodes):
+            raise NotEditable(f"'{name}' is not written where it is used")
+        return found
 
     def get(self, name: str) -> Any:
+        assert self.node is not None
         value = next((value for key, value in self.node.value if key.value == name), None)
+        value = value.target if isinstance(value, Alias) else value
         return value.value if isinstance(value, yaml.ScalarNode) else None if value is None else _Nodes(value)
 
     def __iter__(self) -> Iterator[_Nodes]:
-        return (_Nodes(node) for node in self.node.value)
-
-
-def _set(mapping: Any, name: str, value: Any) -> bool:
-    if value is None:
-        return name in mapping and mapping.pop(name, None) is not None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if mapping.get(name) == value:
-        return False
-    mapping[name] = DoubleQuotedScalarString(value) if name == "latest" else value
-    return True
+        assert self.node is not None
+        return (_Nodes(node.target if isinstance(node, Alias) else node) for node in self.node.value)
 
 
 # --- whole applications -----------------------------------------------------------------------------------------------
@@ -237,26 +287,13 @@ def _comment_above(lines: list[str], start: int) -> int:
 
 def _lines_of(text: str, name: str) -> tuple[int, int]:
     """First line of an application's list item, and the line behind its last; comments below belong to the next."""
-    for key, value in _root(text).value:
+    for key, value in compose(text).value:
         if key.value == "applications":
-            if value.flow_style:
+            if getattr(value, "flow_style", True):
                 raise ConfigError("applications: written in one line; give each application lines of its own")
             for item in value.value:
-                if any(k.value == "name" and v.value == name for k, v in item.value):
-                    return item.start_mark.line, max(mark.line for mark in _ends(item)) + 1
-    raise ConfigError(f"there is no application '{name}'")
-
-
-def _ends(node: yaml.Node) -> Iterator[yaml.Mark]:
-    """Where the leaves end. A block collection's own end mark lies behind the comments that follow it."""
-    if isinstance(node, yaml.ScalarNode) or getattr(node, "flow_style", False):
-        block = isinstance(node, yaml.ScalarNode) and node.style in ("|", ">")
-        yield _before(node.end_mark) if block else node.end_mark
-        return
-    for child in node.value:
-        for part in child if isinstance(child, tuple) else (child,):
-            yield from _ends(part)
-
-
-def _before(mark: yaml.Mark) -> yaml.Mark:
-    return yaml.Mark(mark.name, mark.index, max(0, mark.line - 1), 0, None, 0)
+                if isinstance(item, yaml.MappingNode) and any(
+                    k.value == "name" and v.value == name for k, v in item.value
+                ):
+                    return item.start_mark.line, max(mark.line for mark in ends(item)) + 1
+    raise ConfigError(f"application '{name}' is not written out in the list of applications")

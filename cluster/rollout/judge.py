@@ -92,10 +92,16 @@ def worse_scores(new: Sequence[Answer], old: Sequence[Answer], limits: Limits) -
     Returns:
         Why the new version's are worse, or None; and the figures.
     """
-    for i, (ours, theirs) in enumerate(zip(new, old, strict=True)):
-        if ours.status != 200 and theirs.status == 200:
-            return f"canary request {i + 1}: {ours.status} {ours.text[:300]}", ""
-    pairs = [(a.scores, b.scores) for a, b in zip(new, old, strict=True) if a.scores and len(a.scores) == len(b.scores)]
+    for i, (ours, theirs) in enumerate(zip(new, old, strict=True), start=1):
+        if ours.status != 200:
+            both = "" if theirs.status == 200 else f"; neither does the old version answer it: {_outcome(theirs)}"
+            return f"canary request {i}: {_outcome(ours)}{both}", ""
+        if theirs.status == 200 and len(ours.scores) != len(theirs.scores):
+            return f"canary request {i}: {len(ours.scores)} scores, the old version's {len(theirs.scores)}", ""
+    answered = [(a.scores, b.scores) for a, b in zip(new, old, strict=True) if b.status == 200]
+    if not answered:
+        return f"the old version answers no request of the canary set: {_outcome(old[0])}", ""
+    pairs = [(ours, theirs) for ours, theirs in answered if ours]
     if not pairs:
         if limits.score_difference is not None or limits.top1 > 0:
             return "the canary set has no scores to compare", ""
@@ -110,3 +116,7 @@ def worse_scores(new: Sequence[Answer], old: Sequence[Answer], limits: Limits) -
     if share < limits.top1:
         return f"the first place is the same in {share:.0%} of the rankings; the limit is {limits.top1:.0%}", figures
     return None, figures
+
+
+def _outcome(answer: Answer) -> str:
+    return f"{answer.status or 'no answer'} {answer.text[:300]}".rstrip()

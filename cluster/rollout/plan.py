@@ -122,11 +122,16 @@ def desired(text: str, state: State) -> str:
         case Phase.REMOVE:
             if not (state.reason and (state.written or state.options.keep_failed)):
                 text = remove_application(text, application_name(state.model, state.leaving))
-        case Phase.DONE if state.kind is Kind.BESIDE and not state.reason:
+        case Phase.DONE if ends_with_an_edit(state):
             text = set_versions(text, state.model, {}, state.latest)
         case Phase.DONE:
             pass
     return text
+
+
+def ends_with_an_edit(state: State) -> bool:
+    """Whether the configuration of the last phase may differ from that of the phase before."""
+    return state.kind is Kind.BESIDE and not state.reason
 
 
 def _latest_after(state: State) -> str | None:

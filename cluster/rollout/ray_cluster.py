@@ -53,16 +53,23 @@ class RayCluster:
         names = self._gateway_replicas()
         views: dict[str, GatewayView] = {}
         for _ in range(4 * len(names) + 4):
-            try:
-                answer = self._gateway.get("/v1/routing")
-            except httpx.HTTPError as error:
-                raise NotNow(f"the gateway does not answer: {error}") from error
+            answer = self._ask_gateway("/v1/routing")
             if answer.status_code == 200:
                 view = _view(answer.json())
                 views[view.replica] = view
             if names and names <= views.keys():
                 break
         return views, bool(names) and names <= views.keys()
+
+    def check_gateway(self) -> None:
+        """Raises NotNow, with status and message, unless the gateway shows its table."""
+        for attempt in range(_TRIES):
+            answer = self._ask_gateway("/v1/routing")
+            if answer.status_code == 200:
+                return
+            if attempt + 1 < _TRIES:
+                self.sleep(1.0)
+        raise NotNow(f"the gateway at {self._gateway.base_url} {_refusal(answer)}")
 
     def ask(self, model: str, version: str, body: Mapping[str, Any]) -> Answer:
         """See `Cluster.ask`."""
@@ -88,7 +95,10 @@ class RayCluster:
 
     def models(self) -> list[dict[str, Any]]:
         """`data` of `GET /v1/models`."""
-        return list(self._gateway.get("/v1/models").raise_for_status().json()["data"])
+        answer = self._ask_gateway("/v1/models")
+        if answer.status_code != 200:
+            raise NotNow(f"the gateway at {self._gateway.base_url} {_refusal(answer)}")
+        return list(answer.json()["data"])
 
     def _gateway_replicas(self) -> set[str]:
         found = [app for app in self._applications().values() if "Gateway" in (app.get("deployments") or {})]
@@ -100,6 +110,16 @@ class RayCluster:
         if answer.status_code != 200:
             raise NotNow(f"Ray's dashboard: {answer.status_code} {_last_line(answer.text)}")
         return dict(answer.json().get("applications") or {})
+
+    def _ask_gateway(self, path: str) -> httpx.Response:
+        """Its answer; NotNow if there is none, or none without another key, which waiting does not change."""
+        try:
+            answer = self._gateway.get(path)
+        except httpx.HTTPError as error:
+            raise NotNow(f"the gateway at {self._gateway.base_url} does not answer: {error}") from error
+        if answer.status_code in (401, 403):
+            raise NotNow(f"the gateway at {self._gateway.base_url} {_refusal(answer)} (--api-key)")
+        return answer
 
     def _ask_dashboard(self, method: str, body: Any = None) -> httpx.Response:
         for attempt in range(_TRIES):
@@ -130,6 +150,15 @@ def scores_of(answer: Any) -> tuple[float, ...]:
             numbers += [float(value)] if isinstance(value, (int, float)) else []
             numbers += [float(number) for number in value] if isinstance(value, list) else []
     return tuple(numbers)
+
+
+def _refusal(answer: httpx.Response) -> str:
+    """Status and message of an answer that is not what was asked for."""
+    try:
+        message = str(answer.json()["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        message = _last_line(answer.text)
+    return f"answers {answer.request.url.path} with {answer.status_code}: {message}".removesuffix(": ")
 
 
 def _last_line(text: str) -> str:

@@ -81,7 +81,7 @@ class Runner:
         self._file = StateFile(config)
 
     def run(self, state: State) -> State:
-        """Goes on from a state to the end.
+        """Goes on from a state to the end. Its phase begins anew: time in which nobody watched does not count.
 
         Returns:
             The last state; its `reason` says why the new version was taken back, "": it was not.
@@ -89,10 +89,13 @@ class Runner:
         Raises:
             NotNow: the cluster does not follow; run it again.
         """
+        state = replace(state, since=self._cluster.now())
         while True:
             self._file.write(state)
             self._enter(state)
             if state.phase is Phase.DONE:
+                if plan.ends_with_an_edit(state):
+                    self._table_seen()
                 self._file.remove()
                 return state
             state = self._wait(state)
@@ -104,7 +107,8 @@ class Runner:
         wanted = plan.desired(text, state)
         if wanted != text:
             write_whole(self._config, wanted)
-        if state.phase is not Phase.DONE or wanted != text:
+        # Not only if the text changes: a run before this one may have ended between the edit and here.
+        if state.phase is not Phase.DONE or plan.ends_with_an_edit(state):
             self._cluster.apply(content(wanted))
 
     def _wait(self, state: State) -> State:

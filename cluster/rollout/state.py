@@ -167,13 +167,14 @@ class State:
 
 
 class StateFile:
-    """The state beside a configuration: `CONFIG.rollout.json`.
+    """The state beside a configuration, or beside the file that a link leads to: `CONFIG.rollout.json`.
 
     Args:
         config: the configuration's path.
     """
 
     def __init__(self, config: Path) -> None:
+        config = config.resolve()  # one state, and one lock, whichever link leads to the file
         self.path = config.with_name(config.name + ".rollout.json")
 
     def read(self) -> State | None:
@@ -197,17 +198,25 @@ class StateFile:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Raises BlockingIOError while another process works on this configuration."""
+        """Raises BlockingIOError while another process works on this configuration, or on one in the same folder."""
         folder = os.open(self.path.parent, os.O_RDONLY)  # no file of its own to leave behind
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                under_way = ", ".join(path.name for path in sorted(self.path.parent.glob("*.rollout.json")))
+                raise BlockingIOError(
+                    f"another rollout is running: it holds the lock on '{self.path.parent}'"
+                    + (f" ({under_way})" if under_way else "")
+                ) from None
             yield
         finally:
             os.close(folder)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replaces a file's text so that a reader, or a crash, sees the old one or the new one."""
+    """Replaces a file's text so that a reader, or a crash, sees the old one or the new one. A link stays a link."""
+    path = path.resolve()
     temporary = path.with_name(f".{path.name}.new")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)

@@ -64,8 +64,26 @@ def test_scores() -> None:
     assert order == "the first place is the same in 0% of the rankings; the limit is 50%"
     failed = worse_scores([Answer(400, 1.0, (), "no such field")], answers((1.0,)), Limits())[0]
     assert failed == "canary request 1: 400 no such field"
-    assert worse_scores([Answer(400, 1.0)], [Answer(400, 1.0)], Limits()) == (None, "no scores to compare")
-    assert worse_scores([Answer(400, 1.0)], [Answer(400, 1.0)], limits)[0] == "the canary set has no scores to compare"
+    assert worse_scores(answers(()), answers(()), Limits()) == (None, "no scores to compare")
+    assert worse_scores(answers(()), answers(()), limits)[0] == "the canary set has no scores to compare"
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(score_difference=0.1, top1=0.5)])
+def test_a_comparison_of_nothing_does_not_pass(limits: Limits) -> None:
+    good, bad, none = Answer(200, 1.0, (0.1, 0.9)), Answer(400, 1.0, (), "no query"), Answer(0, 1.0, (), "refused")
+    both = worse_scores([good, bad], [good, bad], limits)[0]
+    assert both == "canary request 2: 400 no query; neither does the old version answer it: 400 no query"
+    assert worse_scores([none], [good], limits)[0] == "canary request 1: no answer refused"
+    old = worse_scores([good], [bad], limits)[0]
+    assert old == "the old version answers no request of the canary set: 400 no query"
+    assert worse_scores([good, good], [bad, good], limits)[0] is None  # the new version answers more
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(score_difference=0.1, top1=0.5)])
+def test_another_number_of_scores_is_a_difference(limits: Limits) -> None:
+    three, two, none = (Answer(200, 1.0, row) for row in ((0.1, 0.9, 0.2), (0.1, 0.9), ()))
+    assert worse_scores([two, two], [two, three], limits)[0] == "canary request 2: 2 scores, the old version's 3"
+    assert worse_scores([none], [two], limits)[0] == "canary request 1: 0 scores, the old version's 2"
 
 
 def test_scores_of_every_shape_of_answer() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tests.unit.cluster.manifests import BOTH, RESOURCES, checked, containers, o
 from tests.unit.cluster.rayservice import RayService
 
 KUBERNETES = "1.31"
-CUSTOM = {"RayService", "PodMonitor", "Kustomization"}
+CUSTOM = {"RayService", "PodMonitor", "ScrapeConfig", "Kustomization"}
 
 
 def validate_pod(template: dict[str, Any]) -> None:
@@ -198,3 +199,21 @@ def test_the_example_needs_its_second_node_for_its_second_engine(tmp_path: Path)
     least = sum(r.num_cpus * r.fewest for r, _ in _replicas(report))
     greatest = sum(r.num_cpus * r.most for r, _ in _replicas(report))
     assert least <= cpus * group.minReplicas < greatest <= cpus * group.maxReplicas
+
+
+def _cores(quantity: str) -> float:
+    return float(quantity.removesuffix("m")) / (1000 if quantity.endswith("m") else 1)
+
+
+def test_the_examples_pods_fit_the_cores_that_it_names() -> None:
+    """With both nodes, and a core for Kubernetes' own pods."""
+    cluster = ray_service("autoscaling.yaml").spec.rayClusterConfig
+    (group,) = cluster.workerGroupSpecs
+    pods = [cluster.headGroupSpec.template] + [group.template] * group.maxReplicas
+    asked = 0.5 + sum(_cores(c["resources"]["requests"]["cpu"]) for pod in pods for c in containers(pod))  # autoscaler
+    config = (ROOT / "cluster" / "autoscaling.yaml").read_text()
+    named = re.findall(
+        r"(\d+) cores", config + (ROOT / "docs" / "operations.md").read_text().split("autoscaling.yaml")[-1]
+    )
+    assert set(named) == {"12"}
+    assert asked + 1 <= int(named[0])

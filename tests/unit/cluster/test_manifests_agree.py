@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ray._private.ray_constants import RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S
 
+from serve_app.observability.catalogue import RAY_SERVE_PREFIX
+from serve_app.settings import GatewaySettings
+from tests.cluster import ROOT
 from tests.unit.cluster.manifests import BOTH, FOLDER, checked, containers, of_kind, ray_service
+from tests.unit.cluster.test_dockerfiles import ROUTES
 
 
 def test_checkpoints_are_mounted_where_the_models_look(tmp_path: Path) -> None:
@@ -48,8 +54,6 @@ def test_the_commands_of_the_manifests_exist() -> None:
 
 
 def test_probes_ask_the_routes_that_are_there() -> None:
-    from tests.unit.cluster.test_dockerfiles import ROUTES
-
     for file in BOTH:
         for name, template in ray_service(file).templates().items():
             (container,) = containers(template)
@@ -64,18 +68,51 @@ def test_probes_ask_the_routes_that_are_there() -> None:
 
 
 def test_pods_have_time_to_drain() -> None:
+    """What Ray does on SIGTERM: it drains its node for so long, and then ends its processes."""
+    draining = int(RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S)
+    assert draining > 0
     for file in BOTH:
-        service = ray_service(file)
-        config = yaml.safe_load(service.spec.serveConfigV2)
-        draining = int(
-            config["controller_options"]["runtime_env"]["env_vars"]["RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"]
-        )
-        for name, template in service.templates().items():
+        for name, template in ray_service(file).templates().items():
+            (container,) = containers(template)
+            assert not any("DRAIN_TIMEOUT" in item["name"] for item in container["env"])
+            seconds = 0
             if name != "head":
-                (container,) = containers(template)
-                sleep, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+                sleep, text = container["lifecycle"]["preStop"]["exec"]["command"]
                 assert sleep == "sleep"
-                assert template["spec"]["terminationGracePeriodSeconds"] >= int(seconds) + draining + 20
+                seconds = int(text)
+            assert template["spec"]["terminationGracePeriodSeconds"] >= seconds + draining + 20, (file, name)
+
+
+def test_the_operators_own_labels_stay() -> None:
+    """A template's labels replace the operator's, whose Service of the head selects by `app.kubernetes.io/name`."""
+    for file in BOTH:
+        for template in ray_service(file).templates().values():
+            labels = template["metadata"]["labels"]
+            assert "app.kubernetes.io/name" not in labels
+            assert not any(label.startswith("ray.io/") for label in labels)
+
+
+def test_checkpoints_can_be_applied_alone_and_the_runbook_does_it_first() -> None:
+    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+    files = {name: list(yaml.safe_load_all((FOLDER / name).read_text())) for name in kustomization["resources"]}
+    labelled = {
+        name: {r["metadata"].get("labels", {}).get("poolserve.io/role") == "materialize" for r in found}
+        for name, found in files.items()
+    }
+    assert labelled == {name: {name == "models.yaml"} for name in files}
+    page = (ROOT / "docs" / "operations.md").read_text()
+    applied = re.findall(r"^ *(kubectl (?:apply -k|wait \S+ job).*)", page, re.MULTILINE)
+    alone, waited = applied[:2]
+    assert alone == "kubectl apply -k cluster/kuberay -l poolserve.io/role=materialize"
+    assert waited.startswith("kubectl wait --for=condition=complete job/poolserve-materialize")
+    assert applied[2:] == ["kubectl apply -k cluster/kuberay", alone, waited]
+
+
+def test_every_text_names_the_operator_whose_service_has_grpc() -> None:
+    """Ports named `serve-*` are in the Service since KubeRay 1.6."""
+    manifest = (FOLDER / "rayservice.yaml").read_text()
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert re.findall(r"(\d+\.\d+) or later \((?:before|for gRPC)", manifest + page) == ["1.6", "1.6"]
 
 
 def test_nothing_runs_as_root_and_workers_have_no_kubernetes_token() -> None:
@@ -133,11 +170,33 @@ def test_selectors_select() -> None:
     for budget in of_kind("PodDisruptionBudget"):
         (name,) = [name for name, labels in pods.items() if matches(budget["spec"]["selector"], labels)]
         assert budget["metadata"]["name"] == f"poolserve-{name}"
-    (monitor,) = of_kind("PodMonitor")
+    (monitor,) = of_kind("PodMonitor")  # Ray's own metrics; the dashboards sum Ray Serve's, which are on our page too
+    assert monitor["spec"]["podMetricsEndpoints"][0]["metricRelabelings"] == [
+        {"sourceLabels": ["__name__"], "regex": f"{RAY_SERVE_PREFIX}.*", "action": "drop"}
+    ]
     assert all(matches(monitor["spec"]["selector"], labels) for labels in pods.values())
     assert [endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]] == ["metrics"]
     for policy in of_kind("NetworkPolicy"):
         assert any(matches(policy["spec"]["podSelector"], labels) for labels in pods.values())
+
+
+def test_the_gateways_page_is_one_target_of_the_job_that_alerts_ask_for() -> None:
+    """Every pod answers with the whole page, so a target for each would multiply all sums."""
+    (scrape,) = of_kind("ScrapeConfig")
+    assert scrape["spec"]["metricsPath"] in ROUTES
+    (static,) = scrape["spec"]["staticConfigs"]
+    (target,) = static["targets"]
+    host, port = target.split(":")
+    service = ray_service("rayservice.yaml").spec.serveService
+    assert service is not None
+    assert host.split(".")[0] == service["metadata"]["name"]
+    assert int(port) in {item["port"] for item in service["spec"]["ports"] if item["name"] == "serve"}
+    rules = (ROOT / "cluster" / "dashboards" / "generated" / "poolserve.rules.yml").read_text()
+    assert static["labels"] == {"job": "poolserve"}
+    assert set(re.findall(r'job="([^"]+)"', rules)) == {"poolserve"}
+    config = yaml.safe_load(ray_service("rayservice.yaml").spec.serveConfigV2)
+    gateway = GatewaySettings.model_validate(config["applications"][0]["args"])
+    assert ("authorization" in scrape["spec"]) == gateway.observability.metrics.require_key
 
 
 def test_only_two_ports_are_open_to_clients_and_ray_to_no_one() -> None:

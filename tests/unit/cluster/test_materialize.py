@@ -18,7 +18,7 @@ import pytest
 from cluster.materialize import store
 from cluster.materialize.remotes import FileRemote, Listing, RemoteFile, Unreachable, served_files
 from cluster.materialize.store import Outcome, materialize
-from serve_app.materialized import FILES, Manifest, differences, digest_of, locate, source_folder
+from serve_app.materialized import FILES, Manifest, differences, digest_of, locate, ref_path, source_folder
 from serve_app.sources import SourceError
 from tests.checkpoints import Checkpoints
 from tests.cluster import ROOT
@@ -235,6 +235,52 @@ def test_offline_verifies_asks_no_one_and_changes_nothing(hub: Hub, tmp_path: Pa
     assert weights.exists()
 
 
+def test_offline_needs_no_lock_and_no_right_to_write(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from filelock import FileLock
+
+    version = fetch(tmp_path).version
+    empty = tmp_path / "empty"
+    with FileLock(source_folder(tmp_path, "org/model") / ".lock"):
+        before = {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.rglob("*"))}
+
+        def refuse(*arguments: Any, **named: Any) -> None:
+            raise OSError("read-only file system")
+
+        monkeypatch.setattr(store, "FileLock", refuse)
+        monkeypatch.setattr(Path, "mkdir", refuse)
+        assert fetch(tmp_path, offline=True, lock_timeout_s=0).version == version
+        with pytest.raises(SourceError, match=r"not in .* yet"):
+            fetch(empty, offline=True, lock_timeout_s=0)
+        assert {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.rglob("*"))} == before
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"revision": "x"}', None])
+def test_a_ref_that_is_damaged_or_lost_is_written_again(hub: Hub, tmp_path: Path, damage: str | None) -> None:
+    first = fetch(tmp_path)
+    ref = ref_path(tmp_path, "org/model", None)
+    good = ref.read_text()
+    if damage is None:
+        ref.unlink()
+    else:
+        ref.write_text(damage)
+        with pytest.raises(SourceError, match="is damaged; materialize again"):
+            fetch(tmp_path, offline=True)
+    hub.asked.clear()
+    lines: list[str] = []
+    again = fetch(tmp_path, say=lines.append)
+    assert (again.version, again.fetched, hub.asked) == (first.version, 0, [])
+    assert ref.read_text() == good
+    assert [line for line in lines if "is damaged, writing it again" in line] == lines[: damage is not None]
+
+
+def test_a_damaged_ref_and_damaged_files_are_both_mended(hub: Hub, tmp_path: Path) -> None:
+    version = fetch(tmp_path).version
+    ref_path(tmp_path, "org/model", None).write_text("")
+    (version / FILES / "model.safetensors").unlink()
+    assert content(fetch(tmp_path))["model.safetensors"] == WEIGHTS
+    assert fetch(tmp_path, offline=True).version == version
+
+
 # --- object stores and folders ---------------------------------------------------------------------------------------
 
 
@@ -317,6 +363,28 @@ def test_missing_things_are_named(tmp_path: Path) -> None:
     fsspec.filesystem("memory").pipe_file("/plain/readme.txt", b"x")
     with pytest.raises(SourceError, match=r"holds no config\.json"):
         fetch(tmp_path, "memory://plain")
+
+
+def _served(*paths: str) -> list[str]:
+    return [file.path for file in served_files([RemoteFile(path, 1) for path in paths], "s")]
+
+
+def test_pickles_are_left_out_where_their_own_folder_has_safetensors() -> None:
+    dense = ["2_Dense/config.json", "2_Dense/pytorch_model.bin", "config.json", "model.safetensors"]
+    assert _served(*dense, "pytorch_model.bin", "pooler.pt") == dense
+    safe = ["2_Dense/model.safetensors", "config.json", "pytorch_model.bin"]
+    assert _served(*safe, "2_Dense/pytorch_model.bin") == safe
+
+
+def test_a_version_that_lacks_what_is_served_now_is_fetched_again(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.files["2_Dense/pytorch_model.bin"] = b"dense"
+    with monkeypatch.context() as earlier:
+        earlier.setattr("cluster.materialize.remotes.NOT_SERVED", ("*.bin", "onnx/*"))
+        assert "2_Dense/pytorch_model.bin" not in content(fetch(tmp_path))
+    assert content(fetch(tmp_path))["2_Dense/pytorch_model.bin"] == b"dense"
+    assert fetch(tmp_path).fetched == 0
 
 
 def test_paths_that_lead_out_are_refused() -> None:

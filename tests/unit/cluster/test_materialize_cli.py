@@ -60,6 +60,21 @@ def test_wrong_calls_say_what_is_wrong(
         assert message in capsys.readouterr().err
 
 
+def test_an_application_with_a_wrong_field_is_not_left_out_silently(
+    checkpoints: Checkpoints, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    block = {"materialized": {"folder": str(tmp_path / "models")}}
+    good, wrong = (_args(checkpoints.bert(1), name, **block) for name in ("a", "b"))
+    config = _config(tmp_path, good, {**wrong, "max_sequences": 3})
+    assert main(["materialize", str(config)]) == 1
+    said = capsys.readouterr()
+    assert said.err == "error: applications[1].args.max_sequences: unknown key\n"
+    assert said.out.count("fetched") == 1  # what can be read is materialized
+    assert main(["materialize", str(config)]) == 1
+    for settings in ([good], [wrong]):  # what the check says of the folder's content is no reason
+        assert main(["materialize", str(_config(tmp_path, *settings))]) == 0
+
+
 def test_a_folder_that_is_on_other_machines_only_is_noted(checkpoints: Checkpoints, tmp_path: Path) -> None:
     config = _config(tmp_path, _args(checkpoints.bert(1), "a", materialized={"folder": "/nowhere/models"}))
     report = check_file(config)

@@ -10,8 +10,10 @@ import pytest
 
 from cluster.rollout import plan
 from cluster.rollout.config_text import ConfigError, application, routing
+from cluster.rollout.judge import Answer
 from cluster.rollout.runner import NotNow, Runner
 from cluster.rollout.state import Kind, Limits, Options, Phase, State, StateFile
+from serve_app.routing.table import digest
 from tests.unit.cluster.conftest import CONFIG
 from tests.unit.cluster.fake_cluster import FakeCluster, Killed
 
@@ -110,6 +112,14 @@ def test_without_traffic_the_probes_decide(config: Path, canary: Path) -> None:
     assert _run(config, _cluster(config, rate=0.0), _start(config, canary=str(canary)))[0].reason == ""
 
 
+def test_a_canary_set_that_no_version_answers_returns(config: Path, canary: Path) -> None:
+    cluster = _cluster(config)
+    cluster.ask = lambda model, version, body: Answer(400, 1.0, (), "no such field")  # type: ignore[method-assign]
+    reason = _back(config, cluster, _start(config, canary=str(canary)))
+    assert reason == "canary request 1: 400 no such field; neither does the old version answer it: 400 no such field"
+    assert cluster.shares == [0.0]
+
+
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
@@ -152,6 +162,76 @@ def test_beside_and_retire(config: Path) -> None:
     assert "ce-2" not in cluster.apps
     with pytest.raises(ConfigError, match="last version"):
         plan.begin(config.read_text(), Kind.RETIRE, "ce", "1", "", OPTIONS, 0.0)
+
+
+def test_a_resumed_deployment_gets_its_time_again(config: Path) -> None:
+    cluster = _cluster(config, kill_at=0)
+    with pytest.raises(Killed):
+        _run(config, cluster, _start(config))
+    state = StateFile(config).read()
+    assert state is not None
+    assert state.phase is Phase.DEPLOY
+    cluster.clock += OPTIONS.ready_timeout_s + 1
+    assert _run(config, cluster, state)[0].reason == ""
+
+
+@pytest.mark.parametrize("failing", [0.0, 0.5])
+def test_after_a_pause_all_traffic_is_watched_for_the_whole_time(config: Path, failing: float) -> None:
+    cluster = _cluster(config)
+
+    def say(line: str) -> None:
+        if line.startswith("keep"):
+            raise Killed
+
+    with pytest.raises(Killed):
+        Runner(config, cluster, say).run(_start(config))
+    state = StateFile(config).read()
+    assert state is not None
+    assert state.phase is Phase.KEEP
+    cluster.clock += OPTIONS.keep_s + 600
+    resumed = cluster.now()
+    cluster.failing["2"] = failing
+    last, _ = _run(config, cluster, state)
+    assert ("requests failed" in last.reason) == (failing > 0)
+    assert failing or cluster.now() - resumed >= OPTIONS.keep_s
+
+
+def test_a_version_beside_is_the_clusters_too_wherever_the_run_was_killed(config: Path) -> None:
+    cluster = _cluster(config)
+    _run(config, cluster, _start(config, Kind.BESIDE))
+    text, count = config.read_text(), cluster.operations
+    for kill_at in range(count):
+        config.write_text(CONFIG)
+        cluster = _cluster(config, kill_at=kill_at)
+        with pytest.raises(Killed):
+            _run(config, cluster, _start(config, Kind.BESIDE))
+        state = StateFile(config).read()
+        assert state is not None, kill_at
+        _run(config, cluster, state)
+        assert (config.read_text(), cluster.table, cluster.lost) == (text, routing(text), []), kill_at
+        assert StateFile(config).read() is None
+
+
+def test_a_version_beside_is_not_done_before_the_gateways_say_so(config: Path) -> None:
+    cluster = _cluster(config)
+    apply, applied = cluster.apply, []
+
+    def once(whole: Any) -> None:
+        applied.append(whole)
+        if len(applied) == 4:  # deploy, route, warm, done
+            raise NotNow("Ray's dashboard does not answer")
+        apply(whole)
+
+    cluster.apply = once  # type: ignore[method-assign]
+    with pytest.raises(NotNow):
+        _run(config, cluster, _start(config, Kind.BESIDE))
+    state = StateFile(config).read()
+    assert state is not None
+    assert state.phase is Phase.DONE
+    _run(config, cluster, state)
+    assert cluster.table == routing(config.read_text())
+    assert cluster.gateways()[0]["a"].table == digest(cluster.table)
+    assert not StateFile(config).path.exists()
 
 
 def test_latest_follows_once_all_traffic_has(config: Path) -> None:
@@ -292,3 +372,15 @@ def test_one_process_at_a_time(config: Path) -> None:
         pass
     with StateFile(config).locked():
         pass
+
+
+def test_a_link_stays_a_link_and_leads_to_the_same_rollout(config: Path, tmp_path: Path) -> None:
+    link = tmp_path / "links" / "config.yaml"
+    link.parent.mkdir()
+    link.symlink_to(config)
+    assert StateFile(link).path == StateFile(config).path
+    last, _ = _run(link, _cluster(link), _start(link))
+    assert last.reason == ""
+    assert link.is_symlink()
+    assert [path.name for path in link.parent.iterdir()] == ["config.yaml"]
+    assert _versions(config) == {"2": 1.0}
