@@ -11,13 +11,16 @@ import psutil
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from serve_app.checkpoint import Checkpoint, ImageFacts, read_checkpoint
+from serve_app.checkpoint import Checkpoint, ImageFacts, check_positions, read_checkpoint
+from serve_app.gpu_packing import MEMORY_SHARE, overfull
 from serve_app.materialized import locate
 from serve_app.memory_plan import GIB, MemoryPlan, count_parameters, plan_memory
 from serve_app.plugin_host.registration import missing
 from serve_app.settings import GatewaySettings, ImageLoaderSettings, ModelSettings, ReplicaSettings, RoutingSettings
 from serve_app.sources import SourceError, local_directory
-from serve_app.tokenization import has_tokenizer
+from serve_app.tasks.model import check_tokenizer
+from serve_app.tokenization import TextTokenizer, has_tokenizer
+from serve_app.vocabulary import Task
 
 BUILDERS: dict[str, type[BaseModel]] = {
     "serve_app.app:gateway": GatewaySettings,
@@ -36,6 +39,9 @@ _TOP_LEVEL = {
 }
 _CPU_HEAD_DIMS = {32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512}
 """Head sizes of vLLM's CPU attention; another one passes the start and kills the engine at its first request."""
+_FLAGS = "controller_options.runtime_env.env_vars"
+_PORTS = 65_535
+_MESSAGE_LENGTH = "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,10 @@ def check_file(path: Path, gpu_memory_gib: float | None = None) -> Report:
         return report
     for key in content.keys() - _TOP_LEVEL:
         report.add(str(key), f"unknown; Ray Serve would ignore it silently. Known: {', '.join(sorted(_TOP_LEVEL))}")
-    report.http_port = int((content.get("http_options") or {}).get("port", 8000))
+    http = _mapping(report, "http_options", content.get("http_options"))
+    report.http_port = _number(report, "http_options.port", http.get("port"), 8000, _PORTS)
     _check_flags(report, content)
+    _check_names(report, content["applications"])
     for i, application in enumerate(content["applications"]):
         _check_application(report, f"applications[{i}]", application)
     _check_routes(report)
@@ -104,24 +112,56 @@ def check_file(path: Path, gpu_memory_gib: float | None = None) -> Report:
     return report
 
 
+def _mapping(report: Report, path: str, value: Any) -> Mapping[str, Any]:
+    """What the file has there; empty where it has nothing, and where it has something else, which is a problem."""
+    if value is not None and not isinstance(value, dict):
+        report.add(path, "must be a mapping")
+    return value if isinstance(value, dict) else {}
+
+
+def _number(report: Report, path: str, value: Any, default: int, most: int = 2**31 - 1) -> int:
+    """The same for a whole number above 0. Flags are text."""
+    if value is None:
+        return default
+    try:
+        number = int(value) if isinstance(value, str) else value
+    except ValueError:
+        number = None
+    if type(number) is int and 0 < number <= most:
+        return number
+    report.add(path, f"must be a whole number from 1 to {most}, and is {value!r}")
+    return default
+
+
 def _check_flags(report: Report, content: Mapping[str, Any]) -> None:
-    path = "controller_options.runtime_env.env_vars"
-    options = (content.get("controller_options") or {}).get("runtime_env") or {}
-    flags = {str(key): str(value) for key, value in (options.get("env_vars") or {}).items()}
+    options = _mapping(report, "controller_options", content.get("controller_options"))
+    environment = _mapping(report, "controller_options.runtime_env", options.get("runtime_env"))
+    found = _mapping(report, _FLAGS, environment.get("env_vars"))
+    flags = {str(key): str(value) for key, value in found.items()}
     fast, throughput = flags.get("RAY_SERVE_ENABLE_HA_PROXY") == "1", flags.get("RAY_SERVE_THROUGHPUT_OPTIMIZED") == "1"
     report.fast_proxy = fast
+
+    def number(name: str, default: int, most: int = 2**31 - 1) -> int:
+        return _number(report, f"{_FLAGS}.{name}", flags.get(name), default, most)
+
     ports = {"RAY_SERVE_HAPROXY_STATS_PORT": 8404, "RAY_SERVE_HAPROXY_METRICS_PORT": 9101}
-    report.proxy_ports = tuple(int(flags.get(name, port)) for name, port in ports.items()) if fast else ()
+    report.proxy_ports = tuple(number(name, port, _PORTS) for name, port in ports.items()) if fast else ()
     if throughput and not fast:
         report.add(
-            path, "RAY_SERVE_THROUGHPUT_OPTIMIZED without RAY_SERVE_ENABLE_HA_PROXY leaves a proxy on the head only"
+            _FLAGS, "RAY_SERVE_THROUGHPUT_OPTIMIZED without RAY_SERVE_ENABLE_HA_PROXY leaves a proxy on the head only"
         )
     grpc = throughput or flags.get("RAY_SERVE_USE_GRPC_BY_DEFAULT") == "1"
-    if grpc and int(flags.get("RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH", 4 << 20)) < 16 << 20:
-        report.add(
-            path,
-            "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH: messages between replicas are capped at 4 MiB; set 67108864",
-        )
+    if grpc and (_MESSAGE_LENGTH not in flags or number(_MESSAGE_LENGTH, 16 << 20) < 16 << 20):
+        report.add(_FLAGS, f"{_MESSAGE_LENGTH}: messages between replicas are capped at 4 MiB; set 67108864")
+
+
+def _check_names(report: Report, applications: list[Any]) -> None:
+    """Ray Serve refuses a file with two applications of one name."""
+    first: dict[str, int] = {}
+    for i, application in enumerate(applications):
+        name = application.get("name") if isinstance(application, dict) else None
+        if name is not None and (other := first.setdefault(str(name), i)) != i:
+            report.add(f"applications[{i}].name", f"'{name}' is the name of applications[{other}] too")
 
 
 def _check_application(report: Report, path: str, application: Any) -> None:
@@ -138,9 +178,10 @@ def _check_application(report: Report, path: str, application: Any) -> None:
     except ValidationError as error:
         _add_validation(report, f"{path}.args", error)
         return
+    deployments = _deployments(report, f"{path}.deployments", application.get("deployments"))
     if isinstance(settings, GatewaySettings):
         report.gateway = settings
-        _check_user_config(report, path, application)
+        _check_gateway(report, path, application, deployments)
         return
     name = str(application.get("name"))
     if application.get("route_prefix", "") is not None:
@@ -153,8 +194,29 @@ def _check_application(report: Report, path: str, application: Any) -> None:
         report.models[name] = settings
 
 
-def _check_user_config(report: Report, path: str, application: Mapping[str, Any]) -> None:
-    for i, deployment in enumerate(application.get("deployments") or []):
+def _deployments(report: Report, path: str, value: Any) -> list[Mapping[str, Any]]:
+    if value is not None and not isinstance(value, list):
+        report.add(path, "must be a list")
+        return []
+    found: list[Mapping[str, Any]] = []
+    for i, deployment in enumerate(value or []):
+        if isinstance(deployment, dict):
+            found.append(deployment)
+        else:
+            report.add(f"{path}[{i}]", "must be a mapping")
+            found.append({})
+    return found
+
+
+def _check_gateway(
+    report: Report, path: str, application: Mapping[str, Any], deployments: list[Mapping[str, Any]]
+) -> None:
+    if application.get("route_prefix", "/") is None:
+        report.add(f"{path}.route_prefix", "null: the gateway would have no HTTP route")
+    for port in report.grpc_ports:
+        if port in (report.http_port, *report.proxy_ports):
+            report.add(f"{path}.args.grpc.port", f"{port} is a port of the HTTP proxy")
+    for i, deployment in enumerate(deployments):
         if deployment.get("name") == "Gateway" and "user_config" in deployment:
             try:
                 report.routing = RoutingSettings.model_validate(deployment["user_config"])
@@ -209,7 +271,7 @@ def _check_model(report: Report, name: str, settings: ModelSettings, gpu_memory_
         folder = local_directory(settings.source)
         checkpoint = read_checkpoint(folder, settings) if folder is not None else None
     except (SourceError, ValueError) as error:
-        report.add(f"{path}.source", str(error).removeprefix("source: "))
+        _add_refusal(report, path, error)
         return
     if folder is None or checkpoint is None:
         report.notes.append(
@@ -218,6 +280,8 @@ def _check_model(report: Report, name: str, settings: ModelSettings, gpu_memory_
         return
     if not has_tokenizer(folder):
         report.add(f"{path}.source", "the checkpoint has no tokenizer")
+    elif settings.task is Task.RERANK and settings.template is None and not settings.engine.trust_remote_code:
+        _check_pairs(report, path, settings, checkpoint)
     _check_limits(report, path, settings, checkpoint)
     if checkpoint.images is not None:
         _check_images(report, path, settings, checkpoint.images)
@@ -233,12 +297,27 @@ def _check_model(report: Report, name: str, settings: ModelSettings, gpu_memory_
         report.add(f"{path}.{field_name}", f"needs {plan.needed:.1f} GiB and may take {plan.available:.1f} GiB")
 
 
+def _add_refusal(report: Report, path: str, error: ValueError) -> None:
+    """An error of the loading, which begins with its field's name; of the checkpoint's files that is `source`."""
+    field_name, _, message = str(error).partition(": ")
+    if field_name in ModelSettings.model_fields:
+        report.add(f"{path}.{field_name}", message)
+    else:
+        report.add(f"{path}.source", str(error))
+
+
+def _check_pairs(report: Report, path: str, settings: ModelSettings, checkpoint: Checkpoint) -> None:
+    try:
+        check_tokenizer(settings, checkpoint, TextTokenizer(checkpoint.folder))
+    except ValueError as error:
+        _add_refusal(report, path, error)
+
+
 def _check_limits(report: Report, path: str, settings: ModelSettings, checkpoint: Checkpoint) -> None:
-    positions = checkpoint.max_positions
-    if positions is not None and settings.max_model_len > positions:
-        report.add(
-            f"{path}.max_model_len", f"{settings.max_model_len} is more than the checkpoint's {positions} positions"
-        )
+    try:
+        check_positions(settings, checkpoint)
+    except ValueError as error:
+        _add_refusal(report, path, error)
     # Of a dual encoder only the text tower uses vLLM's attention with a cache.
     config = checkpoint.config.get("text_config", {}) if checkpoint.images is not None else checkpoint.config
     heads = int(config.get("num_attention_heads", 0))
@@ -271,18 +350,23 @@ def _replicas(report: Report) -> list[ReplicaSettings]:
     return [*gateway, *loaders, *(r for m in report.models.values() for r in (m.io_processor, m.pooling_engine))]
 
 
+def _check_gpus(report: Report) -> None:
+    if (found := overfull(report.models)) is None:
+        return
+    packed, total = found
+    engines = " and ".join(
+        f"{count} x {name} ({report.models[name].pooling_engine.gpus_per_engine:g} GPUs)"
+        for name, count in sorted(packed.items())
+    )
+    report.add(
+        f"{min(packed)}.args.gpu_memory_utilization",
+        f"Ray can put {engines} on one GPU; they would take {total:.2f} of its memory, at most {MEMORY_SHARE:.2f}",
+    )
+
+
 def _check_totals(report: Report) -> None:
     """Engines that share a GPU, and all engines of a machine without one."""
-    for name, settings in report.models.items():
-        if settings.device == "cuda" and 0 < settings.pooling_engine.num_gpus < 1:
-            engines = int(1 / settings.pooling_engine.num_gpus + 1e-9)
-            total = engines * (settings.gpu_memory_utilization or 0)
-            if total > 0.9 + 1e-9:
-                report.add(
-                    f"{name}.args.gpu_memory_utilization",
-                    f"{engines} engines of {settings.pooling_engine.num_gpus} GPUs each would take {total:.2f} of a GPU"
-                    "; at most 0.90",
-                )
+    _check_gpus(report)
     replicas = _replicas(report)
     if names := sorted({name for r in replicas for name in r.resources}):
         report.notes.append(

@@ -61,6 +61,7 @@ class Reading:
         arrived_per_s: asked for, refused work included.
         done_per_s: finished.
         busy: replicas that had work, as a mean: 1.5 of 2.
+        silent: running replicas whose figures are missing, so that the sums are the least that there can be.
     """
 
     now: float
@@ -70,6 +71,7 @@ class Reading:
     arrived_per_s: Mapping[str, float] = field(default_factory=dict)
     done_per_s: Mapping[str, float] = field(default_factory=dict)
     busy: float = 0.0
+    silent: int = 0
 
 
 @dataclass(frozen=True)
@@ -113,22 +115,27 @@ def decide(limits: Limits, memory: Memory, reading: Reading) -> tuple[int, Memor
     More are asked for once more were needed for the whole upscale delay, and then the fewest of that time; fewer once
     fewer were enough for the whole downscale delay, and then the most of that time. A peak or a trough that is shorter
     than the delay changes nothing, and after a step up no step down comes before the delay has passed.
+
+    Without any figures the number stays, and while those of some replicas are missing it does not fall: what is not
+    reported is not idle. Both count in the windows, so that the delay begins again once all report.
     """
-    if not reading.running:  # nothing reports: neither load nor its absence is known
-        return _bounded(limits, reading.current), replace(memory, running=0)
+    if reading.silent >= reading.running:  # nothing reports: neither load nor its absence is known
+        held = _bounded(limits, reading.current)
+        return held, replace(_remember(limits, memory, reading.now, held), running=0)
     loads = {measure: reading.in_flight.get(measure, 0.0) / target for measure, target in limits.targets.items()}
     measure = max(loads, key=lambda name: loads[name])
     memory = _learn(limits, memory, reading, loads[measure])
-    wanted = _bounded(limits, _wanted(limits, memory, reading, measure, loads[measure]))
+    wanted = _wanted(limits, memory, reading, measure, loads[measure])
+    if reading.silent:
+        wanted = max(wanted, reading.current)
     since = reading.now if memory.since is None else memory.since
-    lows = _push(memory.lows, reading.now, wanted, limits.upscale_delay_s, sign=1)
-    highs = _push(memory.highs, reading.now, wanted, limits.downscale_delay_s, sign=-1)
-    memory = replace(memory, since=since, last=reading.now, lows=lows, highs=highs)
+    memory = replace(_remember(limits, memory, reading.now, _bounded(limits, wanted)), since=since)
+    fewest, most = memory.lows[0][1], memory.highs[0][1]
     age = reading.now - since
-    if age >= limits.upscale_delay_s and lows[0][1] > reading.current:
-        return lows[0][1], memory
-    if age >= limits.downscale_delay_s and highs[0][1] < reading.current:
-        return highs[0][1], memory
+    if age >= limits.upscale_delay_s and fewest > reading.current:
+        return fewest, memory
+    if age >= limits.downscale_delay_s and most < reading.current:
+        return most, memory
     return _bounded(limits, reading.current), memory
 
 
@@ -196,6 +203,13 @@ def _follow(known: Mapping[str, float], name: str, seen: Mapping[str, float], we
     return before + weight * (value - before)
 
 
+def _remember(limits: Limits, memory: Memory, now: float, wanted: int) -> Memory:
+    """The memory with what was wanted now in both windows."""
+    lows = _push(memory.lows, now, wanted, limits.upscale_delay_s, sign=1)
+    highs = _push(memory.highs, now, wanted, limits.downscale_delay_s, sign=-1)
+    return replace(memory, last=now, lows=lows, highs=highs)
+
+
 def _push(window: Window, now: float, replicas: int, length_s: float, sign: int) -> Window:
     """The window with a new value; its first one is the smallest (`sign` 1) or largest (-1) of the last `length_s`."""
     kept = [(when, value) for when, value in window if when >= now - length_s and sign * value < sign * replicas]
@@ -214,7 +228,8 @@ class WorkPolicy:
         self._limits = Limits(**limits)
 
     def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
-        """`context`: Ray's `AutoscalingContext`. Its metrics are means over the look-back window, by replica."""
+        """`context`: Ray's `AutoscalingContext`. Its metrics are means over the look-back window, by running replica;
+        one that has not reported, or whose report failed, is left out."""
         metrics = context.aggregated_metrics or {}
         limits = replace(
             self._limits,
@@ -225,6 +240,7 @@ class WorkPolicy:
         def total(suffix: str = "") -> dict[str, float]:
             return {name: float(sum(metrics.get(name + suffix, {}).values())) for name in limits.targets}
 
+        reported = min(len(metrics.get(name, {})) for name in limits.targets)
         reading = Reading(
             now=time.time() if context.current_time is None else context.current_time,
             running=context.current_num_replicas,
@@ -233,6 +249,7 @@ class WorkPolicy:
             arrived_per_s=total("_arrived_per_s"),
             done_per_s=total("_done_per_s"),
             busy=float(sum(metrics.get("busy", {}).values())),
+            silent=max(0, context.current_num_replicas - reported),
         )
         replicas, memory = decide(limits, context.policy_state.get("memory", Memory()), reading)
         return replicas, {"memory": memory}

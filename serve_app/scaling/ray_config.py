@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from serve_app.scaling.targets import GATEWAY, IMAGE_LOADER, IO_PROCESSOR, Targets, pooling_engine
 from serve_app.settings import ModelSettings, ReplicaSettings
-from serve_app.vocabulary import Measure
+
+__all__ = ["GATEWAY", "IMAGE_LOADER", "IO_PROCESSOR", "Targets", "autoscaling_config", "engine_targets"]
 
 POLICY = "serve_app.scaling.policy:WorkPolicy"
 
-Targets = dict[Measure, float]
-
-GATEWAY: Targets = {Measure.DOCUMENTS: 1_000}
-"""A gateway parses and renders some 20,000 documents a second; half its limit of 2,000 open requests of one each."""
-IMAGE_LOADER: Targets = {Measure.IMAGES: 64, Measure.PIXELS: 50_000_000}
-"""Twice the connections to one host; half the pixels that a replica decodes at the same time."""
-IO_PROCESSOR: Targets = {Measure.DOCUMENTS: 100}
-"""About 40 ms of tokenizing on one thread."""
-
 
 def engine_targets(settings: ModelSettings) -> Targets:
-    """Two steps of the engine: one that runs and one that is ready. Less leaves it idle, more is a queue."""
-    return {Measure.TOKENS: 2.0 * settings.max_num_batched_tokens}
+    """Of an engine of this model."""
+    return pooling_engine(settings.max_num_batched_tokens)
 
 
 def autoscaling_config(replicas: ReplicaSettings, default: Targets) -> dict[str, Any]:

@@ -79,11 +79,16 @@ class EngineSettings(Settings):
     kv_cache_gib: float | None = Field(
         default=None,
         gt=0,
-        description="GiB for one engine's key/value cache. None: 1 on a CPU; on a GPU what its share of the memory has "
-        "left, which vLLM measures, so that engines of a GPU start one after the other. With a number nothing is "
-        "measured, and they start together: give one to all engines of a GPU, or to none.",
+        description="GiB for one engine's key/value cache. On a CPU a whole number, None: 1. On a GPU "
+        "None: what its share of the memory has left, which vLLM measures, so that engines of a GPU start one after "
+        "the other. With a number nothing is measured, and they start together: give one to all engines of a GPU, or "
+        "to none.",
     )
-    tensor_parallel_size: int = Field(default=1, ge=1, description="GPUs that share one copy of the model.")
+    tensor_parallel_size: int = Field(
+        default=1,
+        ge=1,
+        description="GPUs that share one copy of the model; above 1 `num_gpus` is the same number.",
+    )
     hf_overrides: dict[str, Any] = Field(
         default_factory=dict,
         description="Changes to the checkpoint's config, e.g. those that turn the original Qwen3-Reranker into a "

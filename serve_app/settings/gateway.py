@@ -6,10 +6,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from serve_app.scaling.targets import GATEWAY
 from serve_app.settings.common import Settings
 from serve_app.settings.observability import GatewayObservabilitySettings
 from serve_app.settings.replicas import ReplicaSettings
-from serve_app.vocabulary import Measure
 
 
 class GrpcSettings(Settings):
@@ -61,5 +61,5 @@ class GatewaySettings(Settings):
             raise ValueError("max_documents_in_flight: less than max_documents, so the largest request never fits")
         if self.default_timeout_ms > self.max_timeout_ms:
             raise ValueError("default_timeout_ms: more than max_timeout_ms")
-        self.replicas.check_target("replicas", Measure.DOCUMENTS, documents=self.max_documents_in_flight)
+        self.replicas.check_target("replicas", GATEWAY, documents=self.max_documents_in_flight)
         return self

@@ -7,10 +7,10 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from serve_app.scaling.targets import IMAGE_LOADER
 from serve_app.settings.common import Settings
 from serve_app.settings.observability import ObservabilitySettings
 from serve_app.settings.replicas import ReplicaSettings
-from serve_app.vocabulary import Measure
 
 
 class ImageSettings(Settings):
@@ -100,5 +100,5 @@ class ImageLoaderSettings(Settings):
             raise ValueError("max_pixels_in_flight: less than max_image_pixels, so the largest image never fits")
         if self.max_image_mib > self.max_mib_in_flight:
             raise ValueError("max_mib_in_flight: less than max_image_mib, so the largest image never fits")
-        self.replicas.check_target("replicas", Measure.IMAGES, Measure.PIXELS)
+        self.replicas.check_target("replicas", IMAGE_LOADER)
         return self

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from serve_app.scaling import targets
 from serve_app.settings.common import LATEST, NAME, VERSION, Settings
 from serve_app.settings.engine import AdmissionSettings, EngineSettings, HealthSettings, MaterializedSettings
 from serve_app.settings.images import ImageSettings
@@ -48,8 +49,8 @@ class ModelSettings(Settings):
     )
     prompts: dict[str, str] | None = Field(
         default=None,
-        description="Embedding models: text put before each input, by kind (`query`, `document`); None: the "
-        "checkpoint's own. E5 needs {query: 'query: ', document: 'passage: '}.",
+        description="Embedding models: text put before each input, by kind (`query`, `document` or its other name "
+        "`passage`); None: the checkpoint's own. E5 needs {query: 'query: ', document: 'passage: '}.",
     )
     pooling: PoolingType | None = Field(default=None, description="Embedding models; None: as the checkpoint says.")
     normalize: bool | None = Field(
@@ -115,8 +116,16 @@ class ModelSettings(Settings):
                 raise ValueError("gpu_memory_utilization: required on cuda")
             if self.pooling_engine.num_gpus <= 0:
                 raise ValueError("pooling_engine.num_gpus: must be above 0 on cuda")
+            parallel = self.engine.tensor_parallel_size
+            if parallel > 1 and self.pooling_engine.num_gpus != parallel:
+                raise ValueError(
+                    f"pooling_engine.num_gpus: engine.tensor_parallel_size {parallel} needs as many GPUs, and it is "
+                    f"{self.pooling_engine.num_gpus:g}"
+                )
         elif self.pooling_engine.num_gpus > 0:
             raise ValueError("pooling_engine.num_gpus: device is cpu")
+        elif self.engine.kv_cache_gib is not None and not self.engine.kv_cache_gib.is_integer():
+            raise ValueError(f"engine.kv_cache_gib: {self.engine.kv_cache_gib:g}; on a CPU vLLM takes whole GiB only")
         if self.max_model_len > self.max_num_batched_tokens:
             raise ValueError(
                 f"max_num_batched_tokens: {self.max_num_batched_tokens} is less than max_model_len "
@@ -133,10 +142,10 @@ class ModelSettings(Settings):
             raise ValueError(f"absa.stride: {self.absa.stride} is more than half of max_model_len {self.max_model_len}")
         if self.engine.kind == "torch":
             self._fits_torch()
-        self.io_processor.check_target("io_processor", Measure.DOCUMENTS)
+        self.io_processor.check_target("io_processor", targets.IO_PROCESSOR)
         self.pooling_engine.check_target(
             "pooling_engine",
-            Measure.TOKENS,
+            targets.pooling_engine(self.max_num_batched_tokens),
             Measure.DOCUMENTS,
             tokens=self.admission.max_tokens_in_flight,
             documents=self.admission.max_documents_in_flight,

@@ -42,7 +42,13 @@ class LogFileSettings(Settings):
     max_queue_mib: float = Field(default=64.0, gt=0, description="MiB that waiting records hold at most, about.")
     rotate_mib: float = Field(default=128.0, gt=0, description="MiB after which a new file is begun.")
     rotate_s: float = Field(default=3_600.0, gt=0, description="Seconds after which a new file is begun.")
-    keep_files: int = Field(default=10, ge=1, description="Files kept per gateway replica; the oldest is removed.")
+    keep_files: int = Field(
+        default=10,
+        ge=1,
+        description="Files kept per gateway replica; the oldest is removed. All files of a replica that has written "
+        "nothing for `keep_files` × `rotate_s`, and for a day at least, are removed by others of the same folder: turn "
+        "a feature log into Parquet more often than that.",
+    )
 
 
 class AccessLogSettings(LogFileSettings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -22,7 +23,8 @@ class AutoscalingSettings(Settings):
         description="Work in flight that one replica should have, by measure: `documents` (Gateway: open; IOProcessor: "
         "waiting for tokenizing or in it), `images` or `pixels` (ImageLoader), `tokens` or `documents` "
         "(PoolingEngine). Of several the one that asks for more replicas counts. None: 1,000 documents; 100 documents; "
-        "64 images and 50 million pixels; 2 x max_num_batched_tokens tokens.",
+        "64 images and 50 million pixels; 2 x max_num_batched_tokens tokens. With `tolerance` it must stay below what "
+        "a replica takes at most (`max_documents_in_flight`, `max_tokens_in_flight`), or nothing would ever pass it.",
     )
     upscale_delay_s: float = Field(
         default=3.0, ge=0, description="Seconds for which more replicas must have been needed all the time."
@@ -98,20 +100,27 @@ class ReplicaSettings(Settings):
         """Replicas that there can be."""
         return self.num_replicas if self.autoscaling is None else self.autoscaling.max_replicas
 
-    def check_target(self, field: str, *measures: Measure, **limits: int) -> None:
+    def check_target(self, field: str, default: Mapping[Measure, float], *others: Measure, **limits: int) -> None:
         """Refuses a target in a measure that the deployment does not have, or that its admission keeps out of reach.
 
         Args:
             field: the settings' place, for messages.
-            measures: what the deployment counts.
+            default: the targets where the settings name none.
+            others: what the deployment counts besides.
             limits: work that one replica takes at most, by measure; at the limit it refuses and the figure stays.
         """
-        for measure, value in ((self.autoscaling and self.autoscaling.target) or {}).items():
+        if self.autoscaling is None:
+            return
+        measures = (*default, *others)
+        for measure, value in (self.autoscaling.target or default).items():
+            where = f"{field}.autoscaling.target.{measure}"
             if measure not in measures:
-                raise ValueError(f"{field}.autoscaling.target.{measure}: counted here: {', '.join(measures)}")
-            if value >= limits.get(measure, math.inf):
+                raise ValueError(f"{where}: counted here: {', '.join(measures)}")
+            passed = value * (1 + self.autoscaling.tolerance)
+            if passed >= limits.get(measure, math.inf):
+                whose = "" if self.autoscaling.target else "the default "
                 raise ValueError(
-                    f"{field}.autoscaling.target.{measure}: {value:g} is never passed, since a replica takes "
+                    f"{where}: {whose}{value:g}, with its tolerance {passed:g}, is never passed, since a replica takes "
                     f"{limits[measure]} at most"
                 )
 
@@ -145,6 +154,8 @@ class EngineReplicaSettings(ReplicaSettings):
 
     @model_validator(mode="after")
     def _whole_gpus(self) -> Self:
+        if self.num_gpus > 1 and not self.num_gpus.is_integer():
+            raise ValueError(f"num_gpus: {self.num_gpus:g}; above 1 Ray gives whole GPUs only")
         if self.engines_per_gpu > 1 and self.num_gpus != 1:
             raise ValueError(f"engines_per_gpu: needs num_gpus: 1, and it is {self.num_gpus:g}")
         return self

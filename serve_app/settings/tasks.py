@@ -38,7 +38,10 @@ class TemplateSettings(Settings):
 
     prefix: str = Field(description="Fixed text before everything, e.g. the system turn.")
     head: str = Field(description="Text with the fields {instruction} and {query}.")
-    document_prefix: str = Field(default="", description="Joined to the document before tokenizing, e.g. a space.")
+    document_prefix: str = Field(
+        default="",
+        description="Joined to the document before tokenizing, e.g. a space; every piece of a document has it.",
+    )
     suffix: str = Field(description="Fixed text after the document, e.g. the assistant turn.")
     instruction: str = Field(description="The instruction used when a request brings none.")
 

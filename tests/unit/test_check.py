@@ -55,6 +55,12 @@ def _flags(content: dict[str, Any]) -> dict[str, str]:
     return flags
 
 
+def _cuda(content: dict[str, Any], i: int, gpus: float, memory: float, **engine: Any) -> dict[str, Any]:
+    changes = {"device": "cuda", "gpu_memory_utilization": memory, "pooling_engine": {"num_gpus": gpus, **engine}}
+    _args(content, i).update(changes)
+    return _args(content, i)
+
+
 FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "unknown top level key": (lambda c: c.update(aplications=[]), "aplications: unknown"),
     "unknown argument": (lambda c: _args(c, 1).update(max_len=3), "applications[1].args.max_len: unknown key"),
@@ -101,7 +107,55 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "engines of a GPU together": (
         lambda c: _args(c, 1).update(device="cuda", gpu_memory_utilization=0.5, pooling_engine={"num_gpus": 0.5}),
-        "minilm-1.args.gpu_memory_utilization: 2 engines of 0.5 GPUs each would take 1.00",
+        "minilm-1.args.gpu_memory_utilization: Ray can put 2 x minilm-1 (0.5 GPUs) on one GPU; they would take 1.00",
+    ),
+    "engines of two models on a GPU": (
+        lambda c: (_cuda(c, 1, 0.6, 0.9), _cuda(c, 2, 0.4, 0.45)),
+        "ce-mini-1.args.gpu_memory_utilization: Ray can put 1 x ce-mini-1 (0.4 GPUs) and 1 x minilm-1 (0.6 GPUs) on "
+        "one GPU; they would take 1.35 of its memory, at most 0.90",
+    ),
+    "fewer GPUs than parts of the model": (
+        lambda c: _cuda(c, 1, 1, 0.9).update(engine={"tensor_parallel_size": 2}),
+        "applications[1].args: pooling_engine.num_gpus: engine.tensor_parallel_size 2 needs as many GPUs",
+    ),
+    "two applications of a name": (
+        lambda c: c["applications"].append(copy.deepcopy(c["applications"][2])),
+        "applications[8].name: 'ce-mini-1' is the name of applications[2] too",
+    ),
+    "a gateway without a route": (
+        lambda c: c["applications"][0].update(route_prefix=None),
+        "applications[0].route_prefix: null",
+    ),
+    "gRPC on the port of HTTP": (
+        lambda c: _args(c, 0)["grpc"].update(port=8000),
+        "applications[0].args.grpc.port: 8000 is a port of the HTTP proxy",
+    ),
+    "gRPC on the port of HAProxy's statistics": (
+        lambda c: _args(c, 0)["grpc"].update(port=8404),
+        "applications[0].args.grpc.port: 8404 is a port of the HTTP proxy",
+    ),
+    "a port that is none": (
+        lambda c: c["http_options"].update(port="x"),
+        "http_options.port: must be a whole number from 1 to 65535, and is 'x'",
+    ),
+    "a port that there cannot be": (lambda c: c["http_options"].update(port=70_000), "http_options.port: must be a"),
+    "a size with a unit": (
+        lambda c: _flags(c).update(RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH="64M"),
+        "env_vars.RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH: must be a whole number",
+    ),
+    "options that are a word": (lambda c: c.update(http_options="x"), "http_options: must be a mapping"),
+    "flags that are a list": (
+        lambda c: c["controller_options"]["runtime_env"].update(env_vars=["a"]),
+        "controller_options.runtime_env.env_vars: must be a mapping",
+    ),
+    "an application that is nothing": (lambda c: c["applications"].append(None), "applications[8]: must be a mapping"),
+    "a deployment that is nothing": (
+        lambda c: c["applications"][0]["deployments"].insert(0, None),
+        "applications[0].deployments[0]: must be a mapping",
+    ),
+    "deployments that are a word": (
+        lambda c: c["applications"][1].update(deployments="x"),
+        "applications[1].deployments: must be a list",
     ),
     "no image loader": (
         lambda c: _args(c, 5).update(images={"loader": "gone"}),
@@ -143,6 +197,32 @@ def test_a_planted_fault_is_named_with_its_path(
     assert any(expected in problem for problem in problems), problems
     assert main(["check", str(path), "--gpu-memory-gib", "80"]) == 1
     assert "error:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "engines",
+    [
+        [{"gpus": 0.5, "memory": 0.45}, {"gpus": 0.5, "memory": 0.45}],
+        [{"gpus": 0.6, "memory": 0.9}, {"gpus": 0.6, "memory": 0.9}],  # never on one
+        [{"gpus": 1, "memory": 0.9, "engines_per_gpu": 3}, {"gpus": 0.3, "memory": 0.3}],  # 0.3333 GPUs and 0.3 each
+        [  # never on one node
+            {"gpus": 0.6, "memory": 0.9, "resources": {"big": 0.001}},
+            {"gpus": 0.4, "memory": 0.45, "resources": {"small": 0.001}},
+        ],
+    ],
+)
+def test_engines_that_fit_a_gpu_pass(engines: list[dict[str, Any]], config: dict[str, Any], tmp_path: Path) -> None:
+    for i, engine in enumerate(engines, start=1):
+        _cuda(config, i, **engine)
+    assert check_file(_write(config, tmp_path), 80).problems == []
+
+
+def test_models_with_several_engines_per_gpu_share_it_with_others(config: dict[str, Any], tmp_path: Path) -> None:
+    _cuda(config, 1, 1, 0.9, engines_per_gpu=3)  # a third of a GPU and 0.30 of its memory each
+    _cuda(config, 2, 0.6, 0.7)
+    (problem,) = check_file(_write(config, tmp_path), 80).problems
+    assert "1 x ce-mini-1 (0.6 GPUs) and 1 x minilm-1 (0.3333 GPUs) on one GPU" in problem.message
+    assert "1.00 of its memory" in problem.message
 
 
 def test_heads_that_kill_the_cpu_engine_are_refused(
@@ -216,3 +296,45 @@ def test_a_checkpoint_without_a_tokenizer_is_refused(
     assert any("ce-mini-1.args.source: the checkpoint has no tokenizer" in problem for problem in problems)
     with pytest.raises(ValueError, match="no tokenizer"):
         TextTokenizer(folder)
+
+
+def _problems(config: dict[str, Any], tmp_path: Path) -> list[str]:
+    return [str(problem) for problem in check_file(_write(config, tmp_path)).problems]
+
+
+def test_a_reranker_without_a_head_is_refused(config: dict[str, Any], checkpoints: Checkpoints, tmp_path: Path) -> None:
+    _args(config, 2)["source"] = str(checkpoints.bert(0))
+    folder = checkpoints.changed(checkpoints.bert(0), tmp_path / "one", id2label={"0": "LABEL_0"})
+    _args(config, 2)["source"] = str(folder)
+    (problem,) = _problems(config, tmp_path)
+    assert problem.startswith("ce-mini-1.args.source: task rerank needs a classification head"), problem
+
+
+def test_a_decoder_that_ranks_needs_a_template(
+    config: dict[str, Any], checkpoints: Checkpoints, tmp_path: Path
+) -> None:
+    _args(config, 2)["source"] = str(checkpoints.qwen3(1))
+    (problem,) = _problems(config, tmp_path)
+    assert problem.startswith("ce-mini-1.args.template: the checkpoint's tokenizer puts nothing between"), problem
+    assert "qwen3-reranker" in problem
+    _args(config, 2)["template"] = "qwen3-reranker"
+    assert _problems(config, tmp_path) == []
+
+
+def test_modules_that_would_be_passed_over_are_refused(
+    config: dict[str, Any], checkpoints: Checkpoints, tmp_path: Path
+) -> None:
+    plain = checkpoints.sentence_transformers(checkpoints.bert(0), "MEAN", normalize=True)
+    folder = checkpoints.changed(plain, tmp_path / "modules")
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean_sqrt_len_tokens"}')
+    _args(config, 1)["source"] = str(folder)
+    (problem,) = _problems(config, tmp_path)
+    assert problem.startswith("minilm-1.args.source: the checkpoint pools by 'mean_sqrt_len_tokens'"), problem
+
+
+def test_a_part_of_a_gib_is_refused_on_a_cpu(config: dict[str, Any], tmp_path: Path) -> None:
+    _args(config, 2)["engine"] = {"kv_cache_gib": 1.9}
+    (problem,) = [problem for problem in _problems(config, tmp_path) if "kv_cache_gib" in problem]
+    assert "engine.kv_cache_gib: 1.9; on a CPU vLLM takes whole GiB only" in problem
+    _args(config, 2)["engine"] = {"kv_cache_gib": 2}
+    assert _problems(config, tmp_path) == []

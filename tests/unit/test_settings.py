@@ -58,6 +58,11 @@ def test_nothing_that_matters_has_a_default(missing: str) -> None:
         ({**CUDA, "pooling_engine": {}}, "num_gpus: must be above 0"),
         ({**CUDA, "gpu_memory_utilization": 0.95}, "less than or equal to 0.9"),
         ({"pooling_engine": {"num_gpus": 1}}, "device is cpu"),
+        ({**CUDA, "pooling_engine": {"num_gpus": 1.5}}, "num_gpus: 1.5; above 1 Ray gives whole GPUs only"),
+        (
+            {**CUDA, "engine": {"tensor_parallel_size": 2}, "pooling_engine": {"num_gpus": 1}},
+            "pooling_engine.num_gpus: engine.tensor_parallel_size 2 needs as many GPUs, and it is 1",
+        ),
         ({**CUDA, "pooling_engine": {"num_gpus": 0.5, "engines_per_gpu": 2}}, "engines_per_gpu: needs num_gpus: 1"),
         ({"engine": {"kind": "torch"}, "template": "qwen3-reranker"}, "template: engine.kind torch has none"),
         ({"engine": {"kind": "torch", "hf_overrides": {"a": 1}}}, "engine.hf_overrides: engine.kind torch has none"),
@@ -95,6 +100,7 @@ def test_what_cannot_work_is_refused(change: dict[str, Any], message: str) -> No
             "target.pixels: counted here: tokens, documents",
         ),
         ({"autoscaling": {"max_replicas": 3, "target": {"tokens": 1_000_000}}}, "is never passed"),
+        ({"autoscaling": {"max_replicas": 3, "target": {"tokens": 910_000}}}, "910000, with its tolerance 1.001e"),
         ({"autoscaling": {"max_replicas": 3, "target": {"documents": 4_000}}}, "is never passed"),
         ({"autoscaling": {"max_replicas": 3, "interval_s": 5, "window_s": 5}}, "window_s: 5 must be more than"),
     ],
@@ -113,6 +119,21 @@ def test_autoscaling_of_every_deployment_knows_its_measures() -> None:
         ImageLoaderSettings.model_validate({"replicas": {"autoscaling": {"max_replicas": 2, "target": {"tokens": 5}}}})
     with pytest.raises(ValidationError, match="never passed, since a replica takes 4000"):
         GatewaySettings.model_validate({"replicas": {"autoscaling": {"max_replicas": 2, "target": {"documents": 4e3}}}})
+
+
+def test_targets_that_are_not_named_are_held_to_the_limits_too() -> None:
+    scaling = {"autoscaling": {"max_replicas": 2}}
+    model = MODEL | {"pooling_engine": scaling}
+    refused = (
+        r"pooling_engine\.autoscaling\.target\.tokens: the default 8192, with its tolerance 9011.2, is never passed"
+    )
+    with pytest.raises(ValidationError, match=refused):
+        ModelSettings.model_validate(model | {"admission": {"max_tokens_in_flight": 9_011}})
+    ModelSettings.model_validate(model | {"admission": {"max_tokens_in_flight": 9_012}})
+    with pytest.raises(ValidationError, match="documents: the default 1000, with its tolerance 1100, is never passed"):
+        GatewaySettings.model_validate({"replicas": scaling, "max_documents_in_flight": 1_100})
+    GatewaySettings.model_validate({"replicas": scaling})
+    ImageLoaderSettings.model_validate({"replicas": scaling})
 
 
 def test_replicas_there_are_and_there_can_be() -> None:
@@ -134,3 +155,14 @@ def test_gateway_limits_agree() -> None:
         GatewaySettings(max_documents=10, max_documents_in_flight=5)
     with pytest.raises(ValidationError, match="default_timeout_ms"):
         GatewaySettings(default_timeout_ms=10, max_timeout_ms=5)
+
+
+@pytest.mark.parametrize(("kv_cache_gib", "fits"), [(1.9, False), (0.5, False), (2, True), (2.0, True)])
+def test_a_cpus_cache_is_of_whole_gib(kv_cache_gib: float, fits: bool) -> None:
+    values = {**MODEL, "engine": {"kv_cache_gib": kv_cache_gib}}
+    if fits:
+        assert ModelSettings.model_validate(values).engine.kv_cache_gib == kv_cache_gib
+    else:
+        with pytest.raises(ValidationError, match=r"engine\.kv_cache_gib: .* on a CPU vLLM takes whole GiB only"):
+            ModelSettings.model_validate(values)
+    assert ModelSettings.model_validate({**values, **CUDA}).engine.kv_cache_gib == kv_cache_gib

@@ -6,10 +6,12 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from serve_app.scaling.policy import Limits, Memory, Reading, decide
+from serve_app.scaling.policy import Limits, Memory, Reading, WorkPolicy, decide
 
 LIMITS = Limits(targets={"tokens": 1000.0}, min_replicas=1, max_replicas=10, settle_s=5.0)
 SPEED = 500.0
@@ -148,6 +150,59 @@ def test_clients_that_wait_for_their_answers_get_replicas_for_their_work_in_flig
 
 def test_nothing_is_concluded_while_no_replica_runs() -> None:
     assert decide(LIMITS, Memory(), Reading(0.0, 0, 3, {}))[0] == 3
+
+
+@dataclass
+class Controller:
+    """Asks the policy as Ray's controller does, once a second; every replica that was asked for runs."""
+
+    policy: WorkPolicy = field(default_factory=lambda: WorkPolicy(targets={"tokens": 1000.0}, settle_s=5.0))
+    replicas: int = 4
+    now: float = 0.0
+    state: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, seconds: int, tokens: float, reporting: int) -> int:
+        """`tokens`: in flight at each of the replicas that report; the replicas asked for in the end."""
+        for _ in range(seconds):
+            self.now += 1.0
+            rate = min(tokens, SPEED)
+            rates = {"tokens": tokens, "tokens_arrived_per_s": rate, "tokens_done_per_s": rate}
+            figures = rates | {"busy": min(1.0, tokens)}
+            context = SimpleNamespace(
+                aggregated_metrics={
+                    name: {f"r{i}": value for i in range(min(reporting, self.replicas))}
+                    for name, value in figures.items()
+                    if reporting
+                },
+                capacity_adjusted_min_replicas=1,
+                capacity_adjusted_max_replicas=8,
+                current_time=self.now,
+                current_num_replicas=self.replicas,
+                target_num_replicas=self.replicas,
+                policy_state=self.state,
+            )
+            self.replicas, self.state = self.policy(context)
+        return self.replicas
+
+
+def test_without_any_report_the_replicas_stay() -> None:
+    controller = Controller()
+    assert controller.run(600, 900.0, reporting=4) == 4
+    assert controller.run(900, 0.0, reporting=0) == 4
+    assert controller.run(299, 0.0, reporting=4) == 4  # the delay begins when all report again
+    assert controller.run(300, 0.0, reporting=4) < 4
+    assert Controller().run(900, 0.0, reporting=0) == 4  # nor had there ever been one
+
+
+def test_replicas_that_do_not_report_are_not_idle() -> None:
+    controller = Controller()
+    assert controller.run(900, 0.0, reporting=3) == 4
+    assert controller.run(299, 0.0, reporting=4) == 4
+    assert controller.run(600, 0.0, reporting=4) == 1
+
+
+def test_what_some_report_is_enough_for_more() -> None:
+    assert Controller().run(60, 5_000.0, reporting=3) > 4
 
 
 def test_of_several_measures_the_one_that_needs_more_counts() -> None:
