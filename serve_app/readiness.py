@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
@@ -10,6 +11,8 @@ from enum import StrEnum
 from serve_app.errors import PoolserveError
 from serve_app.routing import Target
 from serve_app.startup import StartTimes
+
+logger = logging.getLogger(__name__)
 
 CANARY_TIMEOUT_S = 5.0
 """A version that has not answered its canary by then is not ready."""
@@ -43,14 +46,15 @@ class Readiness:
         self._states: dict[str, State] = {}
         self._start_times: dict[str, Mapping[str, StartTimes]] = {}
         self._answered: dict[str, float] = {}
-        self._checked = 0.0
+        self._generation = 0  # of the targets
+        self._checked = (0, float("-inf"))  # the last round's generation, and when it ended
         self._lock = asyncio.Lock()
         self._warming: set[asyncio.Task[None]] = set()
 
     def watch(self, targets: Sequence[Target]) -> None:
         """Takes the routing table's targets; warms those that are new."""
         self._targets = targets
-        self._checked = 0.0
+        self._generation += 1
         task = asyncio.ensure_future(self.refresh())
         self._warming.add(task)
         task.add_done_callback(self._warming.discard)
@@ -60,14 +64,18 @@ class Readiness:
         self._answered[target.application] = time.monotonic()
 
     async def refresh(self) -> None:
-        """Runs all canaries, unless that was done a moment ago. Concurrent callers share one round."""
+        """Runs all canaries, unless that was done a moment ago. Concurrent callers share one round.
+
+        Targets that change meanwhile are asked in a further round, which this call waits for as well.
+        """
         async with self._lock:
-            if time.monotonic() - self._checked < FRESH_S:
-                return
-            targets = list(self._targets)
-            states = await asyncio.gather(*(self._check(target) for target in targets))
-            self._states = {target.application: state for target, state in zip(targets, states, strict=True)}
-            self._checked = time.monotonic()
+            while self._checked[0] != self._generation or time.monotonic() - self._checked[1] >= FRESH_S:
+                generation, targets = self._generation, list(self._targets)
+                states = await asyncio.gather(*(self._check(target) for target in targets))
+                self._states = {target.application: state for target, state in zip(targets, states, strict=True)}
+                self._checked = generation, time.monotonic()
+                if generation == self._generation:
+                    return
 
     async def _check(self, target: Target) -> State:
         begun = time.monotonic()
@@ -76,9 +84,15 @@ class Readiness:
             while not (await asyncio.wait({canary}, timeout=LOOK_EVERY_S))[0]:
                 if self._last_answer(target) > begun:  # it waits where clients' requests get through: that is load
                     return State.READY
+            if canary.cancelled():
+                return State.NOT_READY
             times = canary.result()
         except PoolserveError:
             return State.READY if time.monotonic() - self._last_answer(target) < RECENT_S else State.NOT_READY
+        except Exception:  # whatever it is, it says nothing of the other versions
+            if self.state(target) is not State.NOT_READY:  # once, not with every round
+                logger.exception("the canary of %s failed, which is our fault", target.application)
+            return State.NOT_READY
         finally:
             canary.cancel()
         if times is not None:

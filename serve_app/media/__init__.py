@@ -2,6 +2,7 @@
 
     addresses  which URLs and which addresses may be fetched
     fetch      one URL -> its bytes
+    structure  bytes -> whether their pieces cost more than their pixels, before anything reads them
     header     bytes -> whether they are an image, how large it is, what decoding it costs
     decode     bytes -> RGB pixels as the model wants them
     loader     all images of a request: shared work, caches, what is in flight

@@ -21,6 +21,7 @@ from PIL import (
 from PIL.Image import Transpose
 
 from serve_app.media.errors import MediaError
+from serve_app.media.structure import JPEG, PNG, check_structure, piece_limit, too_many_pieces
 from serve_app.messages import PixelSpec
 from serve_app.vocabulary import MediaErrorCode
 
@@ -30,13 +31,11 @@ MAX_ASPECT = 64
 """Proportions that are always resized; beyond, the resized picture may have `max_image_pixels` as well."""
 OVERSAMPLING = 2
 """A JPEG is decoded at no less than this many times the size it is resized to; docs/images.md has the measurements."""
-MAX_SCANS = 40
-"""Scans of a progressive JPEG; encoders write about ten. Each is a pass over the whole picture, for 75 bytes."""
 # The plugins themselves and not `Image.open`: the sender does not choose among forty parsers, a JPEG is not searched
 # for further pictures, and Pillow's own limit, a module-wide setting that warns before it raises, stays out of it.
 _PLUGINS: tuple[tuple[bytes, type[ImageFile.ImageFile]], ...] = (
-    (b"\xff\xd8\xff", JpegImagePlugin.JpegImageFile),
-    (b"\x89PNG\r\n\x1a\n", PngImagePlugin.PngImageFile),
+    (JPEG, JpegImagePlugin.JpegImageFile),
+    (PNG, PngImagePlugin.PngImageFile),
     (b"GIF87a", GifImagePlugin.GifImageFile),
     (b"GIF89a", GifImagePlugin.GifImageFile),
     (b"BM", BmpImagePlugin.BmpImageFile),
@@ -64,12 +63,12 @@ class _Reader(io.BytesIO):
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
-        self._reads_left = 10_000 + len(data) // 256
+        self._reads_left = piece_limit(data)
 
     def read(self, size: int | None = -1, /) -> bytes:
         self._reads_left -= 1
         if self._reads_left < 0:
-            raise MediaError(MediaErrorCode.UNDECODABLE, "is an image in too many pieces")
+            raise too_many_pieces()
         return super().read(size)
 
 
@@ -117,6 +116,7 @@ def make_plan(data: bytes, spec: PixelSpec, max_pixels: int) -> Plan:
     Raises:
         MediaError: it is none of a supported format, or over a limit. Pillow's own errors pass; see `media_errors`.
     """
+    coefficients = check_structure(data)
     image = _open(data, max_pixels)
     _check_size(image.size, max_pixels)
     # Asking a PNG for its orientation decodes it.
@@ -137,10 +137,8 @@ def make_plan(data: bytes, spec: PixelSpec, max_pixels: int) -> Plan:
     copies = 1 + (image.mode != "RGB" or "transparency" in image.info) + (scale == 1 and turned)
     if isinstance(image, WebPImagePlugin.WebPImageFile):
         copies += 3  # libwebp's two canvases and the bytes between it and Pillow
-    progressive = pixels if "progressive" in image.info else 0  # libjpeg keeps all coefficients, whatever the scale
-    if progressive and data.count(b"\xff\xda") > MAX_SCANS:
-        raise MediaError(MediaErrorCode.UNDECODABLE, f"is a JPEG of more than {MAX_SCANS} scans")
-    cost = copies * math.ceil(pixels / scale**2) + progressive + target[0] * target[1]
+    kept = math.ceil(coefficients / 2)  # 2 bytes each, whatever the scale
+    cost = copies * math.ceil(pixels / scale**2) + kept + target[0] * target[1]
     return Plan(image, scale, cost)
 
 

@@ -40,16 +40,20 @@ class LoaderStats:
         fetched: images fetched.
         decoded: images decoded.
         url_hits: images answered from the caches by their URL, without a fetch.
+        url_misses: those that were looked up so and had to be fetched.
         pixel_hits: images that were fetched or sent, and whose content had been decoded before.
+        pixel_misses: those that had to be decoded.
         failed: images without an answer, by code.
         pixels_in_flight: pixels being decoded, about 4 bytes each.
-        bytes_in_flight: bytes of images being fetched or waiting for their decoding.
+        bytes_in_flight: bytes of URLs' images that are being fetched or wait for their decoding.
     """
 
     fetched: int
     decoded: int
     url_hits: int
+    url_misses: int
     pixel_hits: int
+    pixel_misses: int
     failed: Mapping[MediaErrorCode, int]
     pixels_in_flight: int
     bytes_in_flight: int
@@ -136,7 +140,9 @@ class ImageLoader:
             fetched=self._counts["fetched"],
             decoded=self._counts["decoded"],
             url_hits=self._counts["url_hits"],
+            url_misses=self._counts["url_misses"],
             pixel_hits=self._counts["pixel_hits"],
+            pixel_misses=self._counts["pixel_misses"],
             failed=dict(self._failed),
             pixels_in_flight=self._pixels_in_flight.used,
             bytes_in_flight=self._fetcher.bytes_in_flight,
@@ -180,6 +186,7 @@ class ImageLoader:
         if known is not None and pixels is not None:
             self._counts["url_hits"] += 1
             return _Loaded(known, pixels)
+        self._counts["url_misses"] += 1
         body: _Fetched | None = None
         try:
             async with self._fetches.join(key, partial(self._fetch, ref.url, key)) as body:
@@ -206,6 +213,7 @@ class ImageLoader:
         if pixels is not None:
             self._counts["pixel_hits"] += 1
             return pixels
+        self._counts["pixel_misses"] += 1
         async with self._decodes.join(key, partial(self._decode, data, key, spec)) as decoded:
             return decoded
 

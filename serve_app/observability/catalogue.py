@@ -194,14 +194,18 @@ WORK = (
     Metric("poolserve_images_decoded_total", _C, "Images decoded."),
     Metric("poolserve_images_failed_total", _C, "Images that could not be used, by code.", ("code",)),
     Metric("poolserve_loader_pixels_in_flight", _G, "Pixels being decoded, about 4 bytes each."),
-    Metric("poolserve_loader_bytes_in_flight", _G, "Bytes of images fetched or sent and not decoded yet."),
+    Metric(
+        "poolserve_loader_bytes_in_flight",
+        _G,
+        "Bytes of URLs' images that are being fetched or wait for their decoding; not of images sent as data.",
+    ),
     Metric(
         "poolserve_cache_hits_total",
         _C,
         "Images found in a cache: url, pixels (ImageLoader), vector (IOProcessor), device (PoolingEngine).",
         ("cache", *_TARGET),
     ),
-    Metric("poolserve_cache_misses_total", _C, "Images not found in a cache.", ("cache", *_TARGET)),
+    Metric("poolserve_cache_misses_total", _C, "Images looked up in a cache and not found.", ("cache", *_TARGET)),
     Metric(
         "poolserve_feature_slots_used",
         _G,

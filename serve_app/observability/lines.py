@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import re
 import threading
 import time
 from collections import deque
@@ -26,14 +28,20 @@ often: 0.6 ms of CPU and 3.8 ms of p95 a request."""
 PAUSE_S = 1.0
 """Seconds for which nothing is tried after an error; what is full then stays full."""
 STOP_S = 2.0
+SILENT_S = 86_400.0
+"""A replica's files stay for as long after its last record, or for `keep_files` × `rotate_s` if that is longer."""
+_NAME = re.compile(r"(?P<writer>(?P<kind>[a-z]+)-.+)-\d{8}T\d{6}-\d{6,}\.jsonl")
 
 
 class LineFile:
     """Files `NAME-TIME-NUMBER.jsonl` in a folder, a new one after so many bytes or seconds.
 
+    The folder may be shared and outlive its writers. Each new file removes the oldest of this writer's, and the files
+    of writers of the same kind that are gone.
+
     Args:
         folder: made if it is missing.
-        name: begins the files' names; unique per process.
+        name: begins the files' names: `KIND-REPLICA`, unique per process. Without a hyphen others' files stay.
         settings: limits.
         clock: seconds, for the age of a file.
     """
@@ -68,7 +76,7 @@ class LineFile:
 
     def _open(self) -> FileIO:
         old = self._bytes >= self._settings.rotate_mib * 2**20 or self._clock() - self._begun >= self._settings.rotate_s
-        if self._file is not None and old:
+        if self._file is not None and (old or os.fstat(self._file.fileno()).st_nlink == 0):  # somebody removed it
             self.close()
         if self._file is None:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -78,12 +86,36 @@ class LineFile:
             self._file = (self._folder / f"{self._name}-{stamp}-{self._number:06d}.jsonl").open("ab", buffering=0)
             self._bytes, self._begun = 0, self._clock()
             self._remove_oldest()
+            self._remove_gone()
         return self._file
 
     def _remove_oldest(self) -> None:
         files = sorted(self._folder.glob(f"{self._name}-*.jsonl"), key=lambda path: path.name)
         for path in files[: -self._settings.keep_files]:
             path.unlink(missing_ok=True)
+
+    def _remove_gone(self) -> None:
+        """Removes the files of writers of this kind that have been silent for long.
+
+        A writer begins a new file where it finds its own removed, so one that lives and was silent loses old records
+        and no new ones.
+        """
+        kind = self._name.partition("-")[0]
+        writers: dict[str, list[tuple[Path, float]]] = {}
+        for path in self._folder.glob(f"{kind}-*.jsonl"):
+            name = _NAME.fullmatch(path.name)
+            if name is not None and name["kind"] == kind and name["writer"] != self._name:
+                with contextlib.suppress(OSError):  # another replica removes them as well
+                    written = path.stat().st_mtime
+                    writers.setdefault(name["writer"], []).append((path, written))
+        silent_since = time.time() - max(SILENT_S, self._settings.keep_files * self._settings.rotate_s)
+        for writer, files in writers.items():
+            if max(written for _, written in files) >= silent_since:
+                continue
+            for path, _ in files:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+            logger.warning("removed %d files of %s, which has written nothing for long", len(files), writer)
 
 
 class LineWriter:

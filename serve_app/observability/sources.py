@@ -33,7 +33,6 @@ def loader_source(stats: Callable[[], LoaderStats]) -> Source:
 
     def read() -> Sequence[Reading]:
         now = stats()
-        missed = now.decoded + sum(now.failed.values())
         return [
             Reading("poolserve_images_fetched_total", now.fetched),
             Reading("poolserve_images_decoded_total", now.decoded),
@@ -41,9 +40,9 @@ def loader_source(stats: Callable[[], LoaderStats]) -> Source:
             Reading("poolserve_loader_pixels_in_flight", now.pixels_in_flight),
             Reading("poolserve_loader_bytes_in_flight", now.bytes_in_flight),
             Reading("poolserve_cache_hits_total", now.url_hits, ("url", "", "")),
-            Reading("poolserve_cache_misses_total", now.fetched, ("url", "", "")),
+            Reading("poolserve_cache_misses_total", now.url_misses, ("url", "", "")),
             Reading("poolserve_cache_hits_total", now.pixel_hits, ("pixels", "", "")),
-            Reading("poolserve_cache_misses_total", missed, ("pixels", "", "")),
+            Reading("poolserve_cache_misses_total", now.pixel_misses, ("pixels", "", "")),
         ]
 
     return read

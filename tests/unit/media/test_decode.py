@@ -18,7 +18,8 @@ from transformers.models.siglip.image_processing_pil_siglip import SiglipImagePr
 
 from serve_app.media.decode import decode, silence_pillow
 from serve_app.media.errors import MediaError
-from serve_app.media.header import MAX_SCANS, measure
+from serve_app.media.header import measure
+from serve_app.media.structure import MAX_SCANS
 from serve_app.messages import ByteArray, PixelSpec
 from serve_app.vocabulary import MediaErrorCode, Resample
 from tests.unit.media.conftest import SPEC, encoded, picture

@@ -250,6 +250,26 @@ class TestCaches:
             await load(loader, encoded(picture(1)))
         assert (loader.stats().decoded, loader.stats().pixel_hits) == (1, 2)
 
+    async def test_hits_and_misses_are_of_look_ups(self, make_loader: MakeLoader, server: FaultyServer) -> None:
+        loader = make_loader(max_image_mib=1)
+
+        async def counted(*images: str | bytes) -> tuple[int, int, int, int]:
+            before = loader.stats()
+            await load(loader, *images)
+            after = loader.stats()
+            names = ("url_hits", "url_misses", "pixel_hits", "pixel_misses")
+            hits, misses, found, not_found = (getattr(after, name) - getattr(before, name) for name in names)
+            return hits, misses, found, not_found
+
+        assert await counted(server.url("/404"), "http://unknown.test/a", "ftp://a/") == (0, 3, 0, 0)
+        assert await counted(bytes(2 * 1024**2)) == (0, 0, 0, 0)  # refused before anything is looked up
+        assert await counted(server.url("/html"), b"no image") == (0, 1, 0, 2)
+        assert await counted(server.url("/image?seed=1")) == (0, 1, 0, 1)
+        assert await counted(server.url("/image?seed=1"), server.url("/other?seed=1")) == (1, 1, 1, 0)
+        forbidding = make_loader(allow_urls=False)
+        await load(forbidding, server.url("/image?seed=1"))
+        assert (forbidding.stats().url_misses, forbidding.stats().pixel_misses) == (0, 0)
+
     async def test_another_preprocessing_is_another_picture(
         self, make_loader: MakeLoader, server: FaultyServer
     ) -> None:

@@ -153,3 +153,75 @@ def test_files_rotate_by_time(tmp_path: Path) -> None:
         now[0] = float(second)
         file.write(orjson.dumps({"number": second}) + b"\n")
     assert [path.read_bytes().count(b"\n") for path in sorted(tmp_path.iterdir())] == [3, 2, 1]
+
+
+def _age(folder: Path, pattern: str, seconds: float) -> None:
+    """Makes files as if they had last been written to so long ago."""
+    for path in folder.glob(pattern):
+        os.utime(path, (time.time() - seconds,) * 2)
+
+
+def _begin(folder: Path, name: str, **changes: Any) -> LineFile:
+    file = LineFile(folder, name, settings(**changes))
+    file.write(b'{"number": 0}\n')
+    return file
+
+
+def _writers(folder: Path) -> set[str]:
+    return {path.name.rsplit("-", 2)[0] for path in folder.iterdir()}
+
+
+def test_files_of_replicas_that_are_gone_are_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(50):
+        _begin(tmp_path, f"access-gone-{number}").close()
+    _age(tmp_path, "access-gone-*", module.SILENT_S + 60)
+    _begin(tmp_path, "access-late").close()
+    _age(tmp_path, "access-late-*", module.SILENT_S - 60)
+    _begin(tmp_path, "access-new")
+    assert _writers(tmp_path) == {"access-late", "access-new"}
+    assert caplog.text.count("removed 1 files of access-gone-") == 50
+
+
+def test_a_replica_that_writes_keeps_its_old_files(tmp_path: Path) -> None:
+    busy = _begin(tmp_path, "access-busy", rotate_mib=1e-9)
+    _age(tmp_path, "*", 10 * module.SILENT_S)
+    busy.write(b'{"number": 1}\n')  # a second file
+    _begin(tmp_path, "access-new")
+    assert [path.name.rsplit("-", 2)[0] for path in sorted(tmp_path.iterdir())] == ["access-busy"] * 2 + ["access-new"]
+
+
+def test_slow_rotation_keeps_them_longer(tmp_path: Path) -> None:
+    _begin(tmp_path, "features-gone").close()
+    _age(tmp_path, "*", 9 * module.SILENT_S)
+    _begin(tmp_path, "features-slow", rotate_s=module.SILENT_S, keep_files=10).close()
+    assert _writers(tmp_path) == {"features-gone", "features-slow"}
+    _age(tmp_path, "features-gone-*", 11 * module.SILENT_S)
+    _begin(tmp_path, "features-slower", rotate_s=module.SILENT_S, keep_files=10)
+    assert _writers(tmp_path) == {"features-slow", "features-slower"}
+
+
+def test_other_files_of_the_folder_stay(tmp_path: Path) -> None:
+    names = ["access-mine.jsonl", "access-r-20260101T000000-000001.log", "accesses-r-20260101T000000-000001.jsonl"]
+    for name in names:
+        (tmp_path / name).write_text("{}")
+    _begin(tmp_path, "features-r").close()
+    _age(tmp_path, "*", 10 * module.SILENT_S)
+    _begin(tmp_path, "access-new").close()
+    assert {path.name for path in tmp_path.iterdir()} > set(names)
+    assert _writers(tmp_path) > {"features-r", "access-new"}
+
+
+def test_a_file_that_was_removed_is_begun_again(tmp_path: Path) -> None:
+    quiet = _begin(tmp_path, "access-quiet", rotate_s=1e9)
+    _age(tmp_path, "*", 10 * module.SILENT_S)
+    _begin(tmp_path, "access-new")
+    assert _writers(tmp_path) == {"access-new"}
+    quiet.write(b'{"number": 7}\n')
+    assert _writers(tmp_path) == {"access-new", "access-quiet"}
+    assert 7 in numbers(tmp_path)
+
+
+def test_a_file_that_another_replica_removes_meanwhile(tmp_path: Path) -> None:
+    (tmp_path / "access-gone-20260101T000000-000001.jsonl").symlink_to(tmp_path / "nowhere")
+    _begin(tmp_path, "access-new").close()
+    assert [path.read_bytes() for path in tmp_path.glob("access-new-*")] == [b'{"number": 0}\n']

@@ -57,12 +57,24 @@ def test_shadow_differences_are_shown() -> None:
 
 
 def test_the_loaders_counters() -> None:
-    stats = LoaderStats(7, 5, 3, 2, {MediaErrorCode.FORBIDDEN: 4}, 1_000, 2_000)
+    stats = LoaderStats(
+        fetched=7,
+        decoded=5,
+        url_hits=3,
+        url_misses=8,
+        pixel_hits=2,
+        pixel_misses=6,
+        failed={MediaErrorCode.FORBIDDEN: 4},
+        pixels_in_flight=1_000,
+        bytes_in_flight=2_000,
+    )
     found = values(loader_source(lambda: stats))
     assert found[("poolserve_images_fetched_total",)] == 7
     assert found[("poolserve_images_failed_total", "media_forbidden")] == 4
     assert found[("poolserve_cache_hits_total", "url", "", "")] == 3
+    assert found[("poolserve_cache_misses_total", "url", "", "")] == 8
     assert found[("poolserve_cache_hits_total", "pixels", "", "")] == 2
+    assert found[("poolserve_cache_misses_total", "pixels", "", "")] == 6
     assert found[("poolserve_loader_pixels_in_flight",)] == 1_000
 
 
