@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,22 +17,29 @@ from typing import Any
 
 from serve_app.media.spec import read_pixel_spec
 from serve_app.messages import PixelSpec
+from serve_app.sentence_modules import Dense, SentenceModules, read_modules
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_weights
 from serve_app.tasks.absa.labels import TWO_HEAD, AbsaKind, AbsaScheme, read_scheme
 from serve_app.vocabulary import Activation, PoolingType, Task
 
-_ST_POOLING = {
-    "pooling_mode_cls_token": PoolingType.CLS,
-    "pooling_mode_mean_tokens": PoolingType.MEAN,
-    "pooling_mode_lasttoken": PoolingType.LAST,
-}
-
-
 DUAL_ENCODERS = {"clip": "PoolserveClip", "siglip": "PoolserveSiglip"}
 """`model_type` of public dual encoders, and our vLLM architecture that serves each."""
 FUSION_RANKER = "fusion_ranker"
 """`model_type` of fusion rankers (tasks/image_rank)."""
+_HEADLESS = re.compile(
+    r"((?<!Reward)Model|For(MaskedLM|CausalLM|PreTraining|TokenClassification|QuestionAnswering|MultipleChoice|"
+    r"NextSentencePrediction|ConditionalGeneration))$"
+)
+"""Ends of architectures whose weights have no head for a whole text. Names of plugins' own are not judged."""
+_OFFSET_POSITIONS = {
+    *("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "roberta-prelayernorm", "data2vec-text"),
+    *("xmod", "ibert", "longformer"),
+}
+"""`model_type` of those that count positions from the padding id + 1."""
+_SCALED_ROPE = {"linear", "dynamic", "yarn"}
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+"""Names of a document's prompt, in the order in which sentence-transformers' `encode_document` looks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,9 @@ class Checkpoint:
         max_positions: tokens that the position embeddings allow; None if unbounded or unknown.
         normalize: embedding models: whether the checkpoint's own modules end in unit length.
         pooling: embedding models: how the checkpoint's own modules pool; None if they do not say.
-        prompts: embedding models: texts put before inputs, by kind.
+        dense: embedding models: linear layers behind the pooling.
+        prompts: embedding models: texts put before inputs, by name, as the checkpoint or the settings have them; an
+            empty one means that nothing is put there. `find_prompt` knows which names mean the same.
         images: how the model takes images; None: it reads text only.
         absa: aspect-based sentiment models: what the labels mean.
     """
@@ -82,6 +92,7 @@ class Checkpoint:
     max_positions: int | None
     normalize: bool = False
     pooling: PoolingType | None = None
+    dense: tuple[Dense, ...] = ()
     prompts: Mapping[str, str] = field(default_factory=dict)
     images: ImageFacts | None = None
     absa: AbsaScheme | None = None
@@ -90,6 +101,12 @@ class Checkpoint:
     def width(self) -> int:
         """Values in a row of a classifier's output; 0 for embedding models."""
         return self.absa.width if self.absa is not None else len(self.labels)
+
+    @property
+    def vocab_size(self) -> int | None:
+        """Rows of the embedding of tokens; None: the config does not say."""
+        size = self.config.get("vocab_size") or (self.config.get("text_config") or {}).get("vocab_size")
+        return int(size) if size else None
 
     @property
     def plugin_architecture(self) -> str | None:
@@ -113,22 +130,36 @@ def read_checkpoint(folder: Path, settings: ModelSettings) -> Checkpoint:
         labels = _labels(config) if settings.task is not Task.EMBED else ()
     if settings.task is Task.RERANK and len(labels) != 1 and "classifier_from_token" not in config:
         raise ValueError(f"source: a reranker has one label; this checkpoint has {len(labels)}")
-    normalize, pooling = _sentence_transformers(folder) if settings.task is Task.EMBED else (False, None)
+    if settings.task in {Task.RERANK, Task.CLASSIFY}:
+        _require_head(config, settings.task)
+    modules = SentenceModules()
+    if settings.task is Task.EMBED and images is None:
+        modules = read_modules(folder, pooling=settings.pooling, for_vllm=settings.engine.kind == "vllm")
     st_config = _json(folder / "config_sentence_transformers.json")
     prompts = settings.prompts if settings.prompts is not None else _prompts(st_config)
     return Checkpoint(
         folder=folder,
         config=config,
         labels=labels if "classifier_from_token" not in config else labels[:1],
-        activation=settings.activation or _activation(config, st_config, settings.task, len(labels)),
+        activation=settings.activation or _activation(folder, config, settings.task, len(labels)),
         has_token_types=config.get("type_vocab_size", 0) > 1,
         max_positions=max_positions(config.get("text_config", {}) if images else config),
-        normalize=settings.normalize if settings.normalize is not None else (normalize or images is not None),
-        pooling=settings.pooling or pooling,
+        normalize=settings.normalize if settings.normalize is not None else (modules.normalize or images is not None),
+        pooling=settings.pooling or modules.pooling,
+        dense=modules.dense,
         prompts=prompts if settings.task is Task.EMBED else {},
         images=images,
         absa=read_scheme(config, labels) if settings.task is Task.ABSA else None,
     )
+
+
+def _require_head(config: Mapping[str, Any], task: Task) -> None:
+    architecture = str((config.get("architectures") or [""])[0])
+    if "classifier_from_token" not in config and _HEADLESS.search(architecture):
+        raise ValueError(
+            f"source: task {task} needs a classification head (…ForSequenceClassification); this checkpoint is "
+            f"'{architecture}'"
+        )
 
 
 def _images(folder: Path, config: Mapping[str, Any], settings: ModelSettings) -> ImageFacts | None:
@@ -190,18 +221,21 @@ def _labels(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"LABEL_{i}" for i in range(int(config.get("num_labels", 2))))
 
 
-def _activation(config: Mapping[str, Any], st_config: Mapping[str, Any], task: Task, labels: int) -> Activation:
+def _activation(folder: Path, config: Mapping[str, Any], task: Task, labels: int) -> Activation:
     """The rule of Transformers' pipelines and of sentence-transformers' CrossEncoder, which vLLM follows as well."""
     if task is Task.EMBED:
         return Activation.SIGMOID if config.get("model_type") == "siglip" else Activation.NONE
-    problem = config.get("problem_type")
+    # A CrossEncoder does not read `problem_type`.
+    problem = config.get("problem_type") if task is not Task.RERANK else None
     if problem == "regression":
         return Activation.NONE
     if problem == "multi_label_classification":
         return Activation.SIGMOID
+    # Its own config file counts where it has listed its modules, and then first.
+    own = _json(folder / "config_sentence_transformers.json") if (folder / "modules.json").exists() else {}
     name = (
-        (config.get("sentence_transformers") or {}).get("activation_fn")
-        or st_config.get("activation_fn")
+        own.get("activation_fn")
+        or (config.get("sentence_transformers") or {}).get("activation_fn")
         or config.get("sbert_ce_default_activation_function")
         or ""
     ).rsplit(".", 1)[-1]
@@ -215,36 +249,41 @@ def _activation(config: Mapping[str, Any], st_config: Mapping[str, Any], task: T
 
 def max_positions(config: Mapping[str, Any]) -> int | None:
     """Tokens that a model's position embeddings allow; None if unbounded or unknown."""
-    positions = config.get("max_position_embeddings")
-    if positions is None:
-        return None
-    # RoBERTa counts positions from pad_token_id + 1, so 514 embeddings serve 512 tokens.
-    if config.get("model_type") in {"roberta", "xlm-roberta", "camembert"}:
-        return int(positions) - int(config.get("pad_token_id", 1)) - 1
-    return int(positions)
+    positions = int(config.get("max_position_embeddings") or 0)
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if positions < 1 or rope.get("rope_type", rope.get("type")) in _SCALED_ROPE:
+        return None  # vLLM works out what a scaled rotation reaches, and refuses more
+    if config.get("model_type") in _OFFSET_POSITIONS:
+        # 514 embeddings serve 512 tokens. MPNet's padding id is 1 whatever its config says.
+        padding = config.get("pad_token_id") if config["model_type"] != "mpnet" else 1
+        return positions - (1 if padding is None else int(padding)) - 1
+    return positions
 
 
-def _sentence_transformers(folder: Path) -> tuple[bool, PoolingType | None]:
-    """(ends in a Normalize module, pooling of the Pooling module) as `modules.json` lists them."""
-    path = folder / "modules.json"
-    if not path.exists():
-        return False, None
-    normalize, pooling = False, None
-    for module in json.loads(path.read_text(encoding="utf-8")):
-        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
-        if kind == "Normalize":
-            normalize = True
-        elif kind == "Pooling":
-            modes = _json(folder / str(module["path"]) / "config.json")
-            pooling = next((value for key, value in _ST_POOLING.items() if modes.get(key)), None)
-            named = str(modes.get("pooling_mode", "")).upper()  # sentence-transformers 6 writes one name
-            pooling = pooling or next((p for p in PoolingType if named.startswith(p.value)), None)
-    return normalize, pooling
+def check_positions(settings: ModelSettings, checkpoint: Checkpoint) -> None:
+    """Refuses a length that the position embeddings do not reach: one long text would fail the step it is in.
+
+    Raises:
+        ValueError: names `max_model_len` and both numbers.
+    """
+    positions = checkpoint.max_positions
+    if positions is not None and settings.max_model_len > positions:
+        raise ValueError(f"max_model_len: {settings.max_model_len} is more than the checkpoint's {positions} positions")
 
 
 def _prompts(st_config: Mapping[str, Any]) -> dict[str, str]:
-    """The checkpoint's prompts, with `document` for those that call it `passage`."""
-    prompts = {str(k): str(v) for k, v in (st_config.get("prompts") or {}).items() if v}
-    if "passage" in prompts:
-        prompts.setdefault("document", prompts["passage"])
-    return prompts
+    """The checkpoint's prompts. An empty one stays: it says that the model wants nothing before such a text."""
+    return {str(k): str(v) for k, v in (st_config.get("prompts") or {}).items() if v is not None}
+
+
+def find_prompt(prompts: Mapping[str, str], name: str) -> str | None:
+    """The text that a model wants before a kind of text; None: it has no prompt of that name.
+
+    `document` and `passage` are one kind. Every model takes queries and documents: one that has no prompt for them
+    wants nothing before them, as in `encode_query` and `encode_document` of sentence-transformers
+    (sentence_transformers/sentence_transformer/model.py, 6.2). Unlike there, an empty prompt gives way to one under the
+    kind's other name: it fills in an empty `document`, and saves it beside the `passage` that a model was trained with.
+    """
+    if name in {"document", "passage"}:
+        return next((text for other in (name, *_DOCUMENT_PROMPTS) if (text := prompts.get(other))), "")
+    return prompts.get(name, "" if name == "query" else None)

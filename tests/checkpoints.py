@@ -17,7 +17,9 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     BertConfig,
+    DebertaV2Config,
     ModernBertConfig,
+    MPNetConfig,
     PreTrainedTokenizerFast,
     Qwen3Config,
     RobertaConfig,
@@ -78,6 +80,44 @@ class Checkpoints:
             ),
             config,
         )
+
+    def mpnet(self, labels: int = 1, **config: Any) -> Path:
+        """MPNet: RoBERTa's template and positions, relative attention, no sdpa. Its padding id is always 1."""
+        return self._make(
+            "mpnet",
+            labels,
+            byte_level,
+            lambda v: MPNetConfig(vocab_size=v, max_position_embeddings=514, **SHAPE, **config),
+            config,
+        )
+
+    def deberta_v2(self, labels: int = 1, **config: Any) -> Path:
+        """DeBERTa-v2: disentangled attention, no token types, no sdpa. The shape of mxbai-rerank-base-v1."""
+        return self._make(
+            "deberta_v2",
+            labels,
+            lambda: byte_level(cls="[CLS]", sep="[SEP]", pad="[PAD]", double=False),
+            lambda v: DebertaV2Config(
+                vocab_size=v,
+                type_vocab_size=0,
+                relative_attention=True,
+                position_buckets=32,
+                norm_rel_ebd="layer_norm",
+                share_att_key=True,
+                pos_att_type=["p2c", "c2p"],
+                position_biased_input=False,
+                **SHAPE,
+                **config,
+            ),
+            config,
+        )
+
+    def changed(self, plain: Path, folder: Path, **config: Any) -> Path:
+        """A copy of a checkpoint with other values in its config; None takes one out."""
+        shutil.copytree(plain, folder)
+        content = json.loads((folder / "config.json").read_text()) | config
+        (folder / "config.json").write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
+        return folder
 
     def modernbert(self, labels: int = 1, **config: Any) -> Path:
         """ModernBERT: byte-level BPE with [CLS] and [SEP], alternating local and global attention."""

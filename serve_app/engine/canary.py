@@ -9,7 +9,8 @@ import numpy as np
 
 from serve_app.checkpoint import Checkpoint
 from serve_app.engine.protocol import Engine
-from serve_app.errors import EngineDead
+from serve_app.engine.pulse import Pulse
+from serve_app.errors import EngineDead, Overloaded
 from serve_app.messages import EngineBatch
 from serve_app.settings import ModelSettings
 from serve_app.vocabulary import PoolingTask, Task
@@ -34,23 +35,27 @@ def canary_batch(settings: ModelSettings, checkpoint: Checkpoint) -> EngineBatch
     )
 
 
-async def check_output(engine: Engine, canary: EngineBatch, *, silent_s: float, limit_s: float) -> None:
-    """Under load the outputs themselves are the sign of life, and only silence is tested; an idle engine is asked.
+async def check_output(engine: Engine, canary: EngineBatch, pulse: Pulse, limit_s: float) -> None:
+    """Under load the outputs themselves are the sign of life, and only silence is tested; an idle engine is asked, and
+    one whose last work was given up without any output.
 
     Args:
         engine: that is asked.
-        canary: what it is asked when it is idle.
-        silent_s: seconds since its last output.
+        canary: what it is asked.
+        pulse: its signs of life.
         limit_s: seconds.
 
     Raises:
         EngineDead: it has work and gave no output for the limit, or did not answer the canary within it.
     """
     if engine.load().sequences:
-        if silent_s > limit_s:
+        if pulse.silent_s > limit_s:
             raise EngineDead(f"the engine has work and gave no output for {limit_s:.0f} s")
-        return
+        if not pulse.unproven:
+            return
     try:
         await asyncio.wait_for(engine.run(canary), limit_s)
+    except Overloaded:
+        return  # it has work, and its silence is tested at the next time
     except TimeoutError:
         raise EngineDead(f"the engine did not answer its canary within {limit_s:.0f} s") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serve_app.checkpoint import Checkpoint
+from serve_app.checkpoint import Checkpoint, check_positions
 from serve_app.engine.fake_engine import FakeEngine
 from serve_app.engine.protocol import Engine
 from serve_app.engine.torch_engine import TorchEngine
@@ -11,7 +11,12 @@ from serve_app.settings import ModelSettings
 
 
 def engine_of(settings: ModelSettings, checkpoint: Checkpoint) -> Engine:
-    """The engine, not started."""
+    """The engine, not started.
+
+    Raises:
+        ValueError: the settings ask for what the checkpoint does not have.
+    """
+    check_positions(settings, checkpoint)
     match settings.engine.kind:
         case "fake":
             return FakeEngine(settings, width=max(1, checkpoint.width))

@@ -24,6 +24,8 @@ from serve_app.engine.admission import Admission
 from serve_app.engine.canary import canary_batch, check_output
 from serve_app.engine.fair_share import FairShare
 from serve_app.engine.protocol import EngineLoad
+from serve_app.engine.pulse import Pulse
+from serve_app.engine.torch_weights import load_dense, load_module, padding_token
 from serve_app.errors import EngineDead, InternalError, InvalidRequest
 from serve_app.messages import EngineBatch, EngineOutput, FloatArray, IntArray, LoadedImages, MissingImages
 from serve_app.settings import ModelSettings
@@ -91,6 +93,8 @@ class _Model:
     device: str
     pooling: PoolingType | None
     pad: int
+    dense: Any = None
+    """What stands behind the pooling."""
 
 
 class TorchEngine:
@@ -120,7 +124,7 @@ class TorchEngine:
         self._model: _Model | None = None
         self._worker: asyncio.Task[None] | None = None
         self._dead = ""
-        self._last_output = time.monotonic()
+        self._pulse = Pulse()
 
     async def start(self) -> StartTimes:
         """See `Engine.start`."""
@@ -145,19 +149,23 @@ class TorchEngine:
             raise InvalidRequest(f"task: this model's engine (torch) has one answer to a text, by task {self._task}")
         async with self._admission.until_deadline(batch):
             if self._admission.sequences == len(batch):
-                self._last_output = arrived  # the engine was idle: its silence so far means nothing
-            job = _Job(
-                batch,
-                np.asarray(self._fair.tags(batch.offsets)),
-                np.diff(batch.offsets).astype(np.int64),
-                asyncio.get_running_loop().create_future(),
-            )
-            self._jobs.append(job)
-            self._wake.set()
-            try:
-                await job.done
-            finally:
-                self._jobs.remove(job)
+                self._pulse.begin()
+            with self._fair.request(batch.offsets) as tags:
+                job = _Job(
+                    batch,
+                    np.asarray(tags),
+                    np.diff(batch.offsets).astype(np.int64),
+                    asyncio.get_running_loop().create_future(),
+                )
+                self._jobs.append(job)
+                self._wake.set()
+                try:
+                    await job.done
+                except asyncio.CancelledError:
+                    self._pulse.give_up()
+                    raise
+                finally:
+                    self._jobs.remove(job)
         assert job.values is not None
         now = time.monotonic()
         return EngineOutput(job.values, (job.began - arrived) * 1e3, (now - job.began) * 1e3)
@@ -170,11 +178,21 @@ class TorchEngine:
             if step is None:
                 await self._wake.wait()
                 continue
-            try:
-                values = await loop.run_in_executor(self._thread, _forward, model, self._inputs(step))
-            except Exception as error:
+            await self._run_step(loop, model, step)
+
+    async def _run_step(self, loop: asyncio.AbstractEventLoop, model: _Model, step: _Step) -> None:
+        """Runs a step. Of one that fails each request runs alone once more, so that only the one at fault fails."""
+        try:
+            values = await loop.run_in_executor(self._thread, _forward, model, self._inputs(step))
+        except Exception as error:
+            if len(step.jobs) == 1 or self._is_device_fault(error):
                 self._fail(step, error)
-                continue
+                return
+            logger.warning("a step of %d requests failed; each runs alone: %s", len(step.jobs), error)
+            for job, start, count in zip(step.jobs, step.starts, step.counts, strict=True):
+                if not job.done.done():
+                    await self._run_step(loop, model, _Step([job], [start], [count]))
+        else:
             self._deliver(step, values)
 
     def _next_step(self) -> _Step | None:
@@ -214,30 +232,34 @@ class TorchEngine:
         )
 
     def _deliver(self, step: _Step, values: FloatArray) -> None:
-        self._last_output = time.monotonic()
+        self._pulse.beat()
         ends = np.cumsum(step.counts).tolist()
         for job, start, count, end in zip(step.jobs, step.starts, step.counts, ends, strict=True):
             if job.values is None:
                 job.values = np.empty((len(job.tags), values.shape[1]), np.float32)
             job.values[start : start + count] = values[end - count : end]
             job.answered += count
-            self._fair.served(int(job.tags[start + count - 1]))
+            self._fair.served(int(job.tags[start + count - 1]), int(job.lengths[start : start + count].sum()))
             if job.answered == len(job.tags) and not job.done.done():
                 job.done.set_result(None)
 
     def _fail(self, step: _Step, error: Exception) -> None:
         """A step that failed takes its requests with it; a device that failed takes the engine."""
-        import torch
-
         logger.error("a step of %d sequences failed", sum(step.counts), exc_info=error)
         failed: Sequence[_Job] = step.jobs
         reason: Exception = InternalError("the engine could not run the input")
-        if self._settings.device == "cuda" and not isinstance(error, torch.OutOfMemoryError):
+        if self._is_device_fault(error):
             self._dead = "the engine's device has failed"
             failed, reason = self._jobs, EngineDead(self._dead)
         for job in failed:
             if not job.done.done():
                 job.done.set_exception(reason)
+
+    def _is_device_fault(self, error: Exception) -> bool:
+        """Whether nothing will run any more."""
+        import torch
+
+        return self._settings.device == "cuda" and not isinstance(error, torch.OutOfMemoryError)
 
     async def check_health(self) -> None:
         """See `Engine.check_health`."""
@@ -245,7 +267,7 @@ class TorchEngine:
         if self._dead or self._worker is None or self._worker.done():
             raise EngineDead(self._dead or "the engine is not running")
         canary = canary_batch(self._settings, self._checkpoint)
-        await check_output(self, canary, silent_s=time.monotonic() - self._last_output, limit_s=limit)
+        await check_output(self, canary, self._pulse, limit)
 
     def load(self) -> EngineLoad:
         """See `Engine.load`."""
@@ -305,19 +327,33 @@ def _import() -> None:
 
 def _load(settings: ModelSettings, checkpoint: Checkpoint) -> _Model:
     import torch
-    from transformers import AutoModel, AutoModelForSequenceClassification
 
     if settings.device == "cpu":
         torch.set_num_threads(settings.pooling_engine.threads)
     else:
         torch.cuda.set_per_process_memory_fraction(settings.gpu_memory_per_engine or 0.9)
-    auto = AutoModel if settings.task is Task.EMBED else AutoModelForSequenceClassification
-    options: dict[str, Any] = {"attn_implementation": "sdpa", "trust_remote_code": settings.engine.trust_remote_code}
     folder = fetch_weights(settings.source, settings.revision)
-    module: Any = auto.from_pretrained(folder, dtype=getattr(torch, settings.dtype.value), **options)
-    pad = checkpoint.config.get("pad_token_id")
+    module = load_module(folder, settings)
     pooling = checkpoint.pooling if settings.task is Task.EMBED else None
-    return _Model(module.to(settings.device).eval(), settings.device, pooling, int(pad or 0))
+    pad = padding_token(module, checkpoint, settings)
+    dense = load_dense(folder, checkpoint.dense).to(settings.device) if checkpoint.dense else None
+    model = _Model(module.to(settings.device).eval(), settings.device, pooling, pad, dense)
+    _try_out(model, canary_batch(settings, checkpoint).token_ids)
+    return model
+
+
+def _try_out(model: _Model, ids: IntArray) -> None:
+    """A canary is one sequence; a model may run that and no two of different lengths.
+
+    Raises:
+        ValueError: it does not run them.
+    """
+    lengths = np.array([len(ids), max(1, len(ids) // 2)], np.int64)
+    inputs = _Inputs(np.concatenate([ids, ids[: lengths[1]]]), np.cumsum(lengths) - lengths, lengths, None)
+    try:
+        _forward(model, inputs)
+    except Exception as error:
+        raise ValueError(f"source: the model does not run sequences of different lengths: {error}") from error
 
 
 def _forward(model: _Model, inputs: _Inputs) -> FloatArray:
@@ -353,13 +389,20 @@ def _group(model: _Model, inputs: _Inputs, rows: LongArray) -> Any:
     output = model.module(**tensors)
     if model.pooling is None:
         return output.logits
-    states = output.last_hidden_state
-    if model.pooling is PoolingType.CLS:
+    pooled = _pooled(model.pooling, output.last_hidden_state, lengths, tensors.get("attention_mask"))
+    return pooled if model.dense is None else model.dense(pooled.float())
+
+
+def _pooled(pooling: PoolingType, states: Any, lengths: LongArray, mask: Any) -> Any:
+    """[sequences, width] of [sequences, tokens, width]; `mask`: None where no sequence is padded."""
+    import torch
+
+    if pooling is PoolingType.CLS:
         return states[:, 0]
-    if model.pooling is PoolingType.LAST:
-        last = torch.from_numpy(lengths - 1).to(model.device)
-        return states[torch.arange(len(rows), device=model.device), last]
+    if pooling is PoolingType.LAST:
+        last = torch.from_numpy(lengths - 1).to(states.device)
+        return states[torch.arange(len(lengths), device=states.device), last]
     states = states.float()
-    if "attention_mask" in tensors:
-        states = states * tensors["attention_mask"][:, :, None]
-    return states.sum(1) / torch.from_numpy(lengths).to(model.device)[:, None]
+    if mask is not None:
+        states = states * mask[:, :, None]
+    return states.sum(1) / torch.from_numpy(lengths).to(states.device)[:, None]

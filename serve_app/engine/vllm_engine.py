@@ -16,12 +16,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from serve_app.checkpoint import Checkpoint
 from serve_app.engine.admission import Admission
 from serve_app.engine.canary import canary_batch, check_output
 from serve_app.engine.fair_share import FairShare
 from serve_app.engine.gpu_turn import gpu_turn
 from serve_app.engine.protocol import EngineLoad
+from serve_app.engine.pulse import Pulse
 from serve_app.engine.vllm_options import engine_options, prepare_environment
 from serve_app.errors import EngineDead, InternalError
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
@@ -51,7 +54,7 @@ class VllmEngine:
         self._admission = Admission(settings.admission)
         self._fair = FairShare()
         self._llm: Any = None
-        self._last_output = time.monotonic()
+        self._pulse = Pulse()
         self._ids = itertools.count()
         self._params: Any = None
         self._shared_params: Any = None
@@ -103,7 +106,10 @@ class VllmEngine:
             raise EngineDead("the engine has died")
         try:
             async with self._admission.until_deadline(batch):
-                values, shapes, first_scheduled = await self._run_all(batch, loaded)
+                if self._admission.sequences == len(batch):
+                    self._pulse.begin()
+                with self._fair.request(batch.offsets) as tags:
+                    values, shapes, first_scheduled = await self._run_all(batch, loaded, tags)
         except NotHeld as missing:
             return MissingImages(missing.keys)
         now = time.monotonic()
@@ -111,29 +117,28 @@ class VllmEngine:
         return EngineOutput(values, queued * 1e3, (now - arrived - queued) * 1e3, shapes)
 
     async def _run_all(
-        self, batch: EngineBatch, loaded: LoadedImages | None
+        self, batch: EngineBatch, loaded: LoadedImages | None, tags: Sequence[int]
     ) -> tuple[Any, list[tuple[int, ...]] | None, float]:
         """(values, their shapes, monotonic time at which the first sequence entered a step).
 
         Aborts all sequences if one fails.
         """
         collectors: list[Any] = []
-        tags = self._fair.tags(batch.offsets)
         states: list[Any] = []
         rows: list[Any] = []
-        if self._admission.sequences == len(batch):
-            self._last_output = time.monotonic()  # the engine was idle: its silence so far means nothing
         try:
             await self._submit(batch, loaded, tags, collectors, states)
-            for collector, tag in zip(collectors, tags, strict=True):
+            for collector, tag, tokens in zip(collectors, tags, np.diff(batch.offsets).tolist(), strict=True):
                 output = collector.get_nowait() or await collector.get()
                 error = getattr(output, "error", None)
                 if error is not None:
                     raise InternalError("the engine could not run a sequence")
                 rows.append(output.outputs.data)
-                self._fair.served(tag)
-                self._last_output = time.monotonic()
+                self._fair.served(tag, tokens)
+                self._pulse.beat()
         except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                self._pulse.give_up()
             if len(rows) < len(batch):
                 await self._abort([c.request_id for c in collectors[len(rows) :]])
             raise self._translated(error) from error
@@ -204,7 +209,7 @@ class VllmEngine:
         if self._llm is None or self._llm.errored:
             raise EngineDead("the engine has died")
         canary = canary_batch(self._settings, self._checkpoint)
-        await check_output(self, canary, silent_s=time.monotonic() - self._last_output, limit_s=limit)
+        await check_output(self, canary, self._pulse, limit)
 
     def load(self) -> EngineLoad:
         """See `Engine.load`."""

@@ -27,7 +27,7 @@ def prepare_environment(settings: ModelSettings, checkpoint: Checkpoint) -> None
         defaults |= {
             # By default every engine pins itself to the same first cores.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_CPU_KVCACHE_SPACE": str(max(1, int(settings.engine.kv_cache_gib or 1))),
+            "VLLM_CPU_KVCACHE_SPACE": str(int(settings.engine.kv_cache_gib or 1)),
             # Both keep a kernel per shape of a step. At their 1,024 shapes a worker grew from 0.7 to 1.4 GB over 6,000
             # requests of mixed lengths and went on; with 16 it stays at 0.8 GB.
             "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16",

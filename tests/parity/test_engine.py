@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -131,6 +132,24 @@ def test_overload_is_refused_whole(served: Served) -> None:
     _nothing_left(served)
 
 
+async def _short_requests_beside(served: Served) -> None:
+    """A health check beside a client whose requests give up sooner than an engine's silence means death."""
+
+    async def ask() -> None:
+        while True:
+            with contextlib.suppress(DeadlineExceeded):
+                await served.pipeline.run(Context("short", time.time() + 0.5), SHORT)
+
+    client = asyncio.ensure_future(ask())
+    try:
+        await asyncio.sleep(0.8)
+        assert served.engine.load().sequences
+        await served.engine.check_health()
+    finally:
+        client.cancel()
+        await asyncio.wait([client])
+
+
 def test_a_silent_engine_is_noticed_and_a_dead_one_at_once(served: Served) -> None:
     """Last in this file: it ends the engine."""
     core = next(pid for pid in engine_process_ids() if "EngineCore" in psutil.Process(pid).name())
@@ -139,6 +158,8 @@ def test_a_silent_engine_is_noticed_and_a_dead_one_at_once(served: Served) -> No
     try:
         with pytest.raises(EngineDead, match="did not answer its canary within 2 s"):
             served.call(served.engine.check_health())
+        with pytest.raises(EngineDead, match="did not answer its canary within 2 s"):
+            served.call(_short_requests_beside(served))
     finally:
         os.kill(core, signal.SIGCONT)
     served.call(served.engine.check_health())

@@ -100,5 +100,7 @@ def test_chunks_score_as_their_best_piece(served: Served) -> None:
 
 def test_the_instruction_changes_the_score_of_a_template_model_only(served: Served) -> None:
     plain = served.run(ScoreRequest(["fox"], ["the lazy dog"], raw_scores=True)).scores[0]
-    told = served.run(ScoreRequest(["fox"], ["the lazy dog"], raw_scores=True, instruction="Find animals")).scores[0]
-    assert (plain != pytest.approx(told, abs=1e-6)) == (served.model.settings.template is not None)
+    told = served.run(ScoreRequest(["fox"], ["the lazy dog"], raw_scores=True, instruction="Find animals"))
+    has_template = served.model.settings.template is not None
+    assert (plain != pytest.approx(told.scores[0], abs=1e-6)) == has_template
+    assert told.served.ignored == (() if has_template else ("instruction",))

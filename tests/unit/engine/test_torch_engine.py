@@ -199,6 +199,43 @@ async def test_silence_is_noticed(engine: TorchEngine, gate: threading.Event) ->
     await engine.check_health()
 
 
+async def test_a_hang_is_noticed_although_requests_give_up_soon(engine: TorchEngine, gate: threading.Event) -> None:
+    """One request after the other, each shorter than the silence that means death."""
+
+    async def ask() -> None:
+        while True:
+            with pytest.raises(DeadlineExceeded):
+                await engine.run(batch([5], deadline_s=0.2))
+
+    client = asyncio.ensure_future(ask())
+    await asyncio.sleep(0.3)
+    assert engine.load().sequences == 1
+    with pytest.raises(EngineDead, match="did not answer its canary"):
+        await engine.check_health()
+    client.cancel()
+    gate.set()
+    await asyncio.wait([client])
+    await output(engine, batch([5]))
+    await engine.check_health()
+
+
+async def test_under_load_the_canary_is_not_asked_again_once_an_output_has_come(
+    engine: TorchEngine, gate: threading.Event, steps: list[int]
+) -> None:
+    gone = asyncio.ensure_future(engine.run(batch([5])))
+    await asyncio.sleep(0.05)
+    gone.cancel()
+    await asyncio.wait([gone])
+    gate.set()
+    await output(engine, batch([5]))
+    task = asyncio.ensure_future(engine.run(batch([5])))
+    await asyncio.sleep(0)
+    before = len(steps)
+    await engine.check_health()
+    assert len(steps) == before
+    await task
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"task": PoolingTask.EMBED}, {"task": PoolingTask.TOKEN_CLASSIFY, "values_per_token": True}, {"params": {}}],
@@ -222,3 +259,35 @@ def test_an_embedder_must_say_how_it_pools(checkpoints: Checkpoints) -> None:
     settings = settings_for(checkpoints.xlm_roberta(0), "embed", engine={"kind": "torch"})
     with pytest.raises(ValueError, match="pooling: the checkpoint does not say"):
         TorchEngine(settings, read_checkpoint(checkpoints.xlm_roberta(0), settings))
+
+
+@pytest.mark.parametrize("culprits", [1, 2])
+async def test_of_requests_that_share_a_failed_step_only_the_one_at_fault_fails(
+    culprits: int, engine: TorchEngine, monkeypatch: pytest.MonkeyPatch, gate: threading.Event
+) -> None:
+    forward = torch_engine._forward
+    steps: list[int] = []
+
+    def poisoned(model: Any, inputs: Any) -> Any:
+        steps.append(len(inputs.lengths))
+        if 99_999 in inputs.ids:
+            raise IndexError("index out of range in self")
+        return forward(model, inputs)
+
+    monkeypatch.setattr(torch_engine, "_forward", poisoned)
+    first = asyncio.ensure_future(engine.run(batch([5])))
+    await asyncio.sleep(0.05)  # its step has begun; the others share the next one
+    bad = [batch([3], seed=i, token_ids=np.array([5, 99_999, 6], np.int32)) for i in range(culprits)]
+    runs = [batch([3, 7], seed=11), *bad, batch([9], seed=12)]
+    others = [asyncio.ensure_future(engine.run(run)) for run in runs]
+    await asyncio.sleep(0.05)
+    gate.set()
+    await first
+    answers = await asyncio.gather(*others, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [EngineOutput, *[InternalError] * culprits, EngineOutput]
+    assert steps == [1, 3 + culprits, 2, *[1] * culprits, 1]
+    monkeypatch.setattr(torch_engine, "_forward", forward)
+    for answer, alone in ((answers[0], runs[0]), (answers[-1], runs[-1])):
+        assert isinstance(answer, EngineOutput)
+        np.testing.assert_allclose(answer.values, (await output(engine, alone)).values, atol=1e-5)
+    assert engine.load().sequences == 0
