@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from deployments.handles import ask
 from deployments.metrics import Reporting
-from deployments.ray_headers import OneRequestId, ignore_timeout_header
+from deployments.ray_headers import OneRequestId, ignore_timeout_header, take_fit_request_ids
 from serve_app.engine.vllm_options import platform_version
 from serve_app.frontend import Frontend
 from serve_app.messages import Context, PipelineRequest, PipelineResult
@@ -63,6 +63,7 @@ class Gateway:
 
     def __init__(self, settings: GatewaySettings) -> None:
         ignore_timeout_header()
+        take_fit_request_ids()
         versions = {"ray": ray.__version__, "vllm": platform_version()}
         self._reporting = Reporting(settings.observability, "Gateway")
         self._reporting.add_build()

@@ -46,6 +46,8 @@ from serve_app.startup import StartTimes
 
 logger = logging.getLogger("ray.serve")
 
+Page = Callable[[Request], Awaitable[Response]]
+
 READINESS_EVERY_S = 5.0
 """Seconds by which `poolserve_model_ready` is late at most."""
 
@@ -108,6 +110,7 @@ class Frontend:
         self._backend = backend
         self._versions = {"poolserve": __version__, **(versions or {})}
         self.limits = Limits(max_documents=settings.max_documents, max_images=settings.max_images)
+        self.max_body_bytes = int(settings.max_body_mib * 2**20)
         self.keys = http.Keys(settings.api_keys)
         self._replica = replica
         self._table = RoutingTable(RoutingSettings())
@@ -152,14 +155,16 @@ class Frontend:
 
     def app(self) -> Starlette:
         """The ASGI application."""
+        metrics = self.settings.observability.metrics
         routes: list[BaseRoute] = [HttpRoute(route.path, self._endpoint(route), methods=["POST"]) for route in ROUTES]
-        pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
-            "/v1/models": self._models,
-            "/v1/routing": self._routing,
+        # Without a key: what probes ask, which send none, and what is the same on every server and followed as a link.
+        pages: dict[str, Page] = {
+            "/v1/models": self._with_key(self._models),
+            "/v1/routing": self._with_key(self._routing),
             "/health": self._health,
             "/ready": self._ready,
-            "/version": self._version,
-            "/metrics": self._metrics,
+            "/version": self._with_key(self._version),
+            "/metrics": self._with_key(self._metrics) if metrics.require_key else self._metrics,
             "/openapi.json": self._openapi,
             "/docs": self._docs,
         }
@@ -198,7 +203,7 @@ class Frontend:
 
     async def _read(self, request: Request) -> dict[str, Any]:
         self.keys.check(request.headers)
-        return await http.read_json(request, int(self.settings.max_body_mib * 2**20))
+        return await http.read_json(request, self.max_body_bytes)
 
     async def _answer(
         self, request: Request, route: Route, body: Mapping[str, Any], headers: dict[str, str], started: float
@@ -249,8 +254,8 @@ class Frontend:
         told |= {"X-Model-Version": result.served.version, "X-Routing": decision.header(copied=copied)}
         if result.served.truncated:
             told["X-Truncated"] = ",".join(map(str, result.served.truncated[:100]))
-        if ignored := [name for name in call.ignored if name != decision.sticky_field]:
-            told["X-Ignored-Fields"] = ", ".join(ignored)
+        if ignored := {*call.ignored, *result.served.ignored} - {decision.sticky_field}:
+            told["X-Ignored-Fields"] = ", ".join(sorted(ignored))
         return result
 
     async def _run(self, target: Target, call: Call, context: Context, *, probe: bool = False) -> PipelineResult:
@@ -285,6 +290,16 @@ class Frontend:
         return http.error_response(error, {**headers, **timing}, tei=tei)
 
     # --- the other routes --------------------------------------------------------------------------------------------
+
+    def _with_key(self, page: Page) -> Page:
+        async def checked(request: Request) -> Response:
+            try:
+                self.keys.check(request.headers)
+            except PoolserveError as error:
+                return http.error_response(error, {"X-Request-Id": http.request_id(request.headers)})
+            return await page(request)
+
+        return checked
 
     def models(self) -> list[dict[str, Any]]:
         """The routing table as `GET /v1/models` lists it."""
@@ -336,11 +351,6 @@ class Frontend:
         return http.json_response(self._versions)
 
     async def _metrics(self, request: Request) -> Response:
-        if self.settings.observability.metrics.require_key:
-            try:
-                self.keys.check(request.headers)
-            except PoolserveError as error:
-                return http.error_response(error, {})
         try:
             page = await self._make_metrics()
         except PoolserveError as error:  # no page at all: a part of it would look as if counters had fallen

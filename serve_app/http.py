@@ -31,7 +31,7 @@ class Keys:
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._keys = [_key(key).encode() for key in keys]
+        self._keys = [key_of(key).encode() for key in keys]
 
     def check(self, headers: Mapping[str, str]) -> None:
         """Raises Unauthenticated unless the request brings one of the keys."""
@@ -45,7 +45,8 @@ class Keys:
             raise Unauthenticated("a valid key is required: Authorization: Bearer KEY")
 
 
-def _key(key: str) -> str:
+def key_of(key: str) -> str:
+    """A key of the settings, read from its variable if it names one. Raises ValueError when that is not set."""
     if not key.startswith("env:"):
         return key
     value = os.environ.get(key.removeprefix("env:"), "")
@@ -61,15 +62,14 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
         TooLarge: the body passes `max_bytes`; noticed while reading, or before from Content-Length.
         InvalidRequest: not a JSON object in UTF-8.
     """
-    limit = f"the body is over the limit of {max_bytes / 2**20:g} MiB"
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > max_bytes:
-        raise TooLarge(limit)
+        raise too_large(max_bytes)
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > max_bytes:
-            raise TooLarge(limit)
+            raise too_large(max_bytes)
         chunks.append(chunk)
     try:
         body = orjson.loads(b"".join(chunks))
@@ -78,6 +78,11 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise InvalidRequest("the body must be a JSON object")
     return body
+
+
+def too_large(max_bytes: int) -> TooLarge:
+    """The error of a body, or a gRPC message, of more bytes."""
+    return TooLarge(f"the body is over the limit of {max_bytes / 2**20:g} MiB")
 
 
 def request_id(headers: Mapping[str, str]) -> str:
@@ -136,7 +141,9 @@ __all__ = [
     "deadline",
     "error_response",
     "json_response",
+    "key_of",
     "read_json",
     "request_id",
     "server_timing",
+    "too_large",
 ]

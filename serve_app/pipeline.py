@@ -7,6 +7,7 @@ import base64
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -145,9 +146,13 @@ class Pipeline:
     async def _run_task(self, context: Context, request: DataRequest) -> DataResult:
         """`data` of our own tasks: the body of the task's route in, its answer out."""
         limits, loop = Limits(request.max_documents, request.max_images), asyncio.get_running_loop()
-        call = await loop.run_in_executor(self._executor, read_data, self.model.settings.task, request.data, limits)
+        call = await loop.run_in_executor(
+            self._executor, read_data, self.model.settings.task, request.data, limits, request.beside
+        )
         result = await self.run(context, call.request)
-        return DataResult(as_json(call.render(result, Meta(context.request_id, int(time.time())))), result.served)
+        ignored = tuple(f"data.{name}" for name in sorted({*call.ignored, *result.served.ignored}))
+        answer = as_json(call.render(result, Meta(context.request_id, int(time.time()))))
+        return DataResult(answer, replace(result.served, ignored=ignored))
 
     async def _run_plugin(self, context: Context, request: DataRequest) -> DataResult:
         """`data` of a vLLM IO Processor plugin; see `plugin_host/host.py`."""
@@ -260,7 +265,8 @@ def result_of(
     timings: dict[str, float],
 ) -> PipelineResult:
     """Post-processing: the engine's answer as the request's result."""
-    served = _served(model, built, timings, document_errors(request, images) if images is not None else ())
+    errors = document_errors(request, images) if images is not None else ()
+    served = replace(_served(model, built, timings, errors), ignored=without_effect(model, request))
     match request:
         case ScoreRequest() if model.settings.task is Task.EMBED:
             return ScoreResult(embed_post.pair_scores(model, request, built, output, images), served)
@@ -279,6 +285,13 @@ def result_of(
             return PoolResult(pooling_post.postprocess(model, request, built, output), served)
         case DataRequest():
             raise InternalError("data has no result of its own")
+
+
+def without_effect(model: TextModel, request: PipelineRequest) -> tuple[str, ...]:
+    """The caller's names of what the request has and this model has no use for, so that the answer can say so."""
+    if isinstance(request, ScoreRequest) and request.instruction is not None:
+        return () if rerank_input.reads_instruction(model) else request.instruction_fields
+    return ()
 
 
 def _served(model: TextModel, built: ModelInput, timings: dict[str, float], errors: Sequence[ItemError] = ()) -> Served:

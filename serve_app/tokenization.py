@@ -99,7 +99,8 @@ class TextTokenizer:
         backend.no_padding()
         self._backend = backend
         self._folder = folder
-        self.vocab_size = int(backend.get_vocab_size(with_added_tokens=True))
+        self.vocab_size: int = 1 + max(backend.get_vocab(with_added_tokens=True).values())
+        """All token ids are below it. Not how many there are: a vocabulary may have gaps."""
         self.single = self._probe_single()
         self.pair = self._probe_pair()
 
@@ -333,9 +334,9 @@ class _PythonBackend:
     def no_padding(self) -> None:
         """Does not pad as it is."""
 
-    def get_vocab_size(self, with_added_tokens: bool) -> int:
-        """Number of token ids."""
-        return len(self._tokenizer)
+    def get_vocab(self, with_added_tokens: bool) -> dict[str, int]:
+        """All tokens and their ids."""
+        return dict(self._tokenizer.get_vocab())
 
     def token_to_id(self, token: str) -> int:
         """Id of a token."""

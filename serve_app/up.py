@@ -25,6 +25,8 @@ import psutil
 
 from serve_app import haproxy
 from serve_app.check import Report, check_file
+from serve_app.http import key_of
+from serve_app.settings import GatewaySettings
 from serve_app.startup import in_words
 from serve_app.vocabulary import OPERATIONS, Operation, Task
 
@@ -163,6 +165,16 @@ def token_header() -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
+def key_header(gateway: GatewaySettings | None) -> dict[str, str]:
+    """An API key that the configuration's gateway takes; none if it needs none, or its variable is not set here."""
+    if gateway is None or not gateway.api_keys:
+        return {}
+    try:
+        return {"Authorization": f"Bearer {key_of(gateway.api_keys[0])}"}
+    except ValueError:
+        return {}
+
+
 def _get_json(port: int, path: str, headers: Mapping[str, str]) -> dict[str, Any] | None:
     """A JSON object from a server of this machine; None if there is none."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
@@ -191,7 +203,7 @@ def slowest_starts(models: dict[str, Any] | None, count: int = 3) -> list[str]:
 
 def _announce(report: Report, seconds: float) -> None:
     print(f"everything is ready after {seconds:.0f} s. Try:\n\n  {example(report)}\n")
-    for line in slowest_starts(_get_json(report.http_port, "/v1/models", {})):
+    for line in slowest_starts(_get_json(report.http_port, "/v1/models", key_header(report.gateway))):
         print(f"  slowest engines: {line}")
     base = f"http://127.0.0.1:{report.http_port}"
     print(f"Routes and their fields: {base}/docs")

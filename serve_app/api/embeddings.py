@@ -11,6 +11,7 @@ from pydantic import Field, WithJsonSchema
 
 from serve_app.api.base import Call, Limits, Meta, Refused, validate
 from serve_app.api.fields import IMAGE_FORMS, InputsField, TeiFields, TextFields, TextsField, agreed, reader
+from serve_app.api.packing import WIRE_TYPES, as_wire
 from serve_app.api.rendering import answered, expect, listing, mark_truncated
 from serve_app.api.wording import brief
 from serve_app.errors import InvalidRequest
@@ -29,8 +30,6 @@ PROMPTS = {
     "passage": "document",
 }
 """Jina's and Cohere's names of what a text is for, as names of a model's prompts. Others pass unchanged."""
-
-_WIRE_TYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 
 
 def _read_embedding_type(value: Any, field: str) -> str:
@@ -58,7 +57,9 @@ class EmbeddingsBody(TextFields):
     )
     embedding_type: EmbeddingType = Field(default=None, description="Jina's name of `encoding_format`.")
     embed_dtype: Literal["float32", "float16"] | None = Field(
-        default=None, description='Number format inside base64: "float32" (the default) or "float16", half the bytes.'
+        default=None,
+        description='Number format inside base64: "float32" (the default) or "float16", half the bytes; vectors with a '
+        "component over 65504 do not fit it and are refused.",
     )
     dimensions: Dimensions = Field(default=None, description="Keep the first N components, then normalise again.")
     normalize: bool | None = Field(default=None, description="Unit length; left out: as the model was made.")
@@ -77,10 +78,17 @@ class EmbeddingsBody(TextFields):
     return_multivector: Annotated[Any, Refused("each input gets one vector", (False,))] = None
     messages: Annotated[Any, Refused("send texts in 'input'")] = None
 
-    def prompt(self) -> str | None:
-        task = PROMPTS.get(self.task, self.task) if self.task else None
-        input_type = PROMPTS.get(self.input_type, self.input_type) if self.input_type else None
-        return agreed({"task": task, "input_type": input_type, "prompt_name": self.prompt_name})
+    def prompt(self) -> dict[str, str]:
+        """The prompt as an EmbedRequest has it, with the caller's own field and word; {} when none was asked for."""
+        words = {"task": self.task or None, "input_type": self.input_type or None, "prompt_name": self.prompt_name}
+        sent = {field: word for field, word in words.items() if word is not None}
+        # prompt_name is a name of the model's and no purpose: of the other words only `passage` means another name.
+        known = {"task": PROMPTS, "input_type": PROMPTS, "prompt_name": {"passage": "document"}}
+        prompt = agreed({field: known[field].get(word, word) for field, word in sent.items()})
+        if prompt is None:
+            return {}
+        field, word = list(sent.items())[-1]
+        return {"prompt": prompt, "prompt_field": field, "prompt_sent": word}
 
 
 class TeiEmbedBody(TeiFields):
@@ -103,19 +111,19 @@ def embeddings(body: Mapping[str, Any], limits: Limits) -> Call:
 
     def render(result: PipelineResult, meta: Meta) -> dict[str, Any]:
         embedded = expect(result, EmbedResult)
+        kept = answered(embedded.vectors, embedded.served.errors)
         data: list[dict[str, Any]] = [
             {"object": "embedding", "index": index, "embedding": vector}
             for index, vector in enumerate(encode(embedded.vectors, encoding, dtype))
         ]
         # A failed input keeps its place: clients pair inputs and vectors by position.
-        for index in np.flatnonzero(~answered(embedded.vectors, embedded.served.errors)).tolist():
+        for index in np.flatnonzero(~kept).tolist():
             data[index]["embedding"] = None
         mark_truncated(data, embedded.served.truncated)
         return listing(data, embedded.served, meta)
 
     request = EmbedRequest(
         inputs=parsed.input,
-        prompt=parsed.prompt(),
         dimensions=parsed.dimensions,
         normalize=agreed(
             {
@@ -125,6 +133,7 @@ def embeddings(body: Mapping[str, Any], limits: Limits) -> Call:
             }
         ),
         truncation=parsed.truncation(),
+        **parsed.prompt(),
     )
     ignored = tuple(sorted(parsed.ignored + no_bytes))
     return Call(Operation.EMBED, parsed.model, request, len(parsed.input), render, ignored)
@@ -158,8 +167,11 @@ def encode(vectors: FloatArray, encoding: str, dtype: str) -> list[FloatArray] |
         vectors: float32 [inputs, dimensions].
         encoding: `float` or `base64`.
         dtype: `float32` or `float16`, for base64 only.
+
+    Raises:
+        InvalidRequest: a value does not fit float16.
     """
     if encoding == "float":
         return list(np.ascontiguousarray(vectors))
-    packed = vectors.astype(_WIRE_TYPES[dtype])
+    packed = as_wire(vectors, WIRE_TYPES[dtype], "embed_dtype")
     return [base64.b64encode(row.tobytes()).decode("ascii") for row in packed]

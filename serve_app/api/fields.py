@@ -156,7 +156,9 @@ class PairFields(TextFields):
     )
     max_tokens_per_query: Annotated[Any, Refused("a query is never cut", (0,))] = None
     instruction: str | None = Field(
-        default=None, description="Replaces the default instruction in the template of an LLM reranker."
+        default=None,
+        description="Replaces the default instruction in the template of an LLM reranker. Other models have no use for "
+        "it, and `X-Ignored-Fields` says so.",
     )
     chat_template_kwargs: TemplateField = Field(
         default=None, description='`{"instruction": …}`, the same as `instruction`.'
@@ -165,8 +167,12 @@ class PairFields(TextFields):
     def truncation(self, max_document_tokens: int | None = None) -> Truncation:
         return super().truncation(max_document_tokens or self.max_tokens_per_doc or None)
 
-    def chosen_instruction(self) -> str | None:
-        return agreed({"instruction": self.instruction, "chat_template_kwargs": self.chat_template_kwargs})
+    def instructed(self) -> dict[str, Any]:
+        """The instruction as a ScoreRequest has it, with the names under which it was sent; {} when it was not."""
+        sent = {"instruction": self.instruction, "chat_template_kwargs": self.chat_template_kwargs}
+        chosen = agreed(sent)
+        names = tuple(sorted(name for name, value in sent.items() if value is not None))
+        return {} if chosen is None else {"instruction": chosen, "instruction_fields": names}
 
 
 class RawScoresFields(Body):

@@ -9,6 +9,9 @@
 
 Base64 is read as protobuf's JSON does: standard or URL-safe alphabet, padding or none; line breaks, which MIME encoders
 add, are skipped. Anything else in it is an error, not skipped. No message repeats any of it.
+
+A string that is none of these costs its document only: the `ImageRef` carries the complaint, and the image stage makes
+an `ItemError` of it. What is no string is a mistake of the program that sent it, and refuses the request.
 """
 
 from __future__ import annotations
@@ -35,24 +38,32 @@ _MAX_DATA_HEADER = 256
 _STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
 _LINE_BREAKS = b" \t\r\n"
 
+EMPTY = "must not be empty"
+_NEITHER = "must be a URL with its scheme, a data: URL or base64; got neither"
+_NO_PAYLOAD = "what follows the comma of the data: URL must be base64"
+
 
 def read_image(value: Any, path: str) -> ImageRef:
-    """One image from the string that names it; a large one costs 6 ms per MB of base64.
+    """One image from the string that names it, or what is wrong with it; a large one costs 6 ms per MB of base64.
 
     Raises:
-        InvalidRequest: not a string, empty, or neither a URL nor base64.
+        InvalidRequest: not a string.
     """
     if not isinstance(value, str):
         raise InvalidRequest(f"{path}: must be a URL, a data: URL or base64; got {kind_of(value)}", path)
     text = value.strip()
     scheme = _SCHEME.match(text)
-    if scheme is None:
-        return ImageRef(data=_decoded(text, path, "must be a URL with its scheme, a data: URL or base64; got neither"))
-    if scheme[0].lower() == "data:":
-        return ImageRef(
-            data=_decoded(_payload(text, path), path, "what follows the comma of the data: URL must be base64")
-        )
-    return ImageRef(url=text)
+    if scheme is not None and scheme[0].lower() != "data:":
+        return ImageRef(url=text)
+    try:
+        return ImageRef(data=_unbase64(text) if scheme is None else _unbase64(_payload(text), _NO_PAYLOAD))
+    except _Unusable as error:
+        return unusable_image(f"{path}: {error}")
+
+
+def unusable_image(complaint: str) -> ImageRef:
+    """An image of which nothing can be made. complaint: names the field."""
+    return ImageRef(data=b"", complaint=complaint)
 
 
 def image_of(fields: Mapping[str, Any], path: str, *, extras: bool = False) -> ImageRef:
@@ -96,33 +107,33 @@ def _image_url(value: Mapping[str, Any], path: str) -> ImageRef:
     return read_image(fields["url"], f"{path}.url")
 
 
-def _payload(url: str, path: str) -> str:
-    """What a `data:` URL holds, still in base64; no media type, or an image's."""
+class _Unusable(ValueError):
+    """What is wrong with a string, as a predicate."""
+
+
+def _payload(url: str) -> str:
+    """What a `data:` URL holds, still in base64; no media type, or an image's. Raises _Unusable."""
     comma = url.find(",", 0, _MAX_DATA_HEADER)
     media_type, *parameters = url[len("data:") : max(comma, 0)].lower().split(";")
     if comma < 0 or not parameters or parameters[-1].strip() != "base64":
-        raise InvalidRequest(f"{path}: a data: URL must read data:image/…;base64,…", path)
+        raise _Unusable("a data: URL must read data:image/…;base64,…")
     if media_type.strip() and not media_type.strip().startswith("image/"):
-        raise InvalidRequest(f"{path}: a data: URL must be of an image; its media type is {brief(media_type)}", path)
+        raise _Unusable(f"a data: URL must be of an image; its media type is {brief(media_type)}")
     return url[comma + 1 :]
 
 
-def _decoded(text: str, path: str, complaint: str) -> bytes:
+def _unbase64(text: str, complaint: str = _NEITHER) -> bytes:
+    """Strict, and in one pass for what most encoders write; _Unusable when it is empty or no base64."""
     try:
-        data = _unbase64(text)
-    except ValueError:  # binascii.Error, or characters outside ASCII
-        raise InvalidRequest(f"{path}: {complaint}", path) from None
-    if not data:
-        raise InvalidRequest(f"{path}: must not be empty", path)
-    return data
-
-
-def _unbase64(text: str) -> bytes:
-    """Strict, and in one pass for what most encoders write; ValueError when it is no base64."""
-    try:
-        return a2b_base64(text, strict_mode=True)
+        data = a2b_base64(text, strict_mode=True)
     except ValueError:
-        packed = text.encode("ascii").translate(_STANDARD_ALPHABET, _LINE_BREAKS)
-        if not packed.endswith(b"="):
-            packed += b"=" * (-len(packed) % 4)
-        return a2b_base64(packed, strict_mode=True)
+        try:
+            packed = text.encode("ascii").translate(_STANDARD_ALPHABET, _LINE_BREAKS)
+            if not packed.endswith(b"="):
+                packed += b"=" * (-len(packed) % 4)
+            data = a2b_base64(packed, strict_mode=True)
+        except ValueError:  # binascii.Error, or characters outside ASCII
+            raise _Unusable(complaint) from None
+    if not data:
+        raise _Unusable(EMPTY)
+    return data

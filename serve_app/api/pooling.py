@@ -12,6 +12,7 @@ from pydantic import Field
 
 from serve_app.api.base import Call, Limits, Meta, Refused, validate
 from serve_app.api.fields import TextFields, TextInputsField
+from serve_app.api.packing import as_wire
 from serve_app.api.rendering import expect, listing, mark_truncated
 from serve_app.errors import InvalidRequest, UnknownField
 from serve_app.messages import DataRequest, DataResult, FloatArray, PipelineResult, PoolRequest, PoolResult, Truncation
@@ -22,6 +23,8 @@ ONLY_INPUT = ("use_activation",)
 """Fields that `data` has no use for and that would change an answer to `input`."""
 NO_EFFECT = ("encoding_format", "embed_dtype")
 """Fields that vLLM takes beside `data` as well, without effect."""
+TRUNCATION = ("truncate", "truncate_prompt_tokens")
+"""Fields that mean the same beside `data` as in the data of our own tasks."""
 
 
 class PoolingBody(TextFields):
@@ -35,8 +38,9 @@ class PoolingBody(TextFields):
     data: Any = Field(
         default=None,
         description="For a model with an IO Processor plugin: whatever the plugin takes. For models for rerank, absa "
-        "and image_rank: the body of /v1/rerank or /v1/absa without `model`; the answer's `data` is that route's. A "
-        "plugin's texts are cut only if `truncate` or `truncate_prompt_tokens` is sent.",
+        "and image_rank: the body of /v1/rerank or /v1/absa without `model`; the answer's `data` is that route's, "
+        "and `truncate` and `truncate_prompt_tokens` may stand beside it as well as in it. A plugin's texts are cut "
+        "only if one of them is sent.",
     )
     task: Literal["embed", "classify", "token_embed", "token_classify", "plugin"] | None = Field(
         default=None,
@@ -97,7 +101,7 @@ def _input(parsed: PoolingBody, inputs: list[str | list[int]], limits: Limits) -
 
 
 def _packed(row: FloatArray, dtype: np.dtype[Any]) -> str:
-    return base64.b64encode(np.ascontiguousarray(row).astype(dtype).tobytes()).decode("ascii")
+    return base64.b64encode(as_wire(row, dtype, "embed_dtype").tobytes()).decode("ascii")
 
 
 def _data(parsed: PoolingBody, limits: Limits) -> Call:
@@ -119,9 +123,9 @@ def _data(parsed: PoolingBody, limits: Limits) -> Call:
             "data": orjson.Fragment(answer.json),
         }
 
-    asks_to_cut = parsed.truncate_prompt_tokens is not None or "truncate" in parsed.model_fields_set
-    truncation = parsed.truncation() if asks_to_cut else Truncation(enabled=False)
-    request = DataRequest(parsed.data, limits.max_documents, limits.max_images, truncation)
+    beside = {name: getattr(parsed, name) for name in TRUNCATION if name in parsed.model_fields_set}
+    truncation = parsed.truncation() if beside else Truncation(enabled=False)
+    request = DataRequest(parsed.data, limits.max_documents, limits.max_images, truncation, beside)
     without_effect = tuple(name for name in NO_EFFECT if name in parsed.model_fields_set)
     return Call(Operation.POOLING, parsed.model, request, count, render, tuple(sorted(parsed.ignored + without_effect)))
 

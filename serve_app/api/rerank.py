@@ -130,9 +130,9 @@ def _rerank(body: Mapping[str, Any], limits: Limits, route: str, api_version: st
     request = ScoreRequest(
         queries=[parsed.query],
         documents=parsed.documents,
-        instruction=parsed.chosen_instruction(),
         raw_scores=parsed.wants_raw_scores(),
         truncation=parsed.truncation(),
+        **parsed.instructed(),
     )
     return Call(Operation.RERANK, parsed.model, request, len(parsed.documents), render, parsed.ignored)
 

@@ -82,8 +82,8 @@ def score(body: Mapping[str, Any], limits: Limits) -> Call:
         documents=documents,
         query_field=first,
         document_field=second,
-        instruction=parsed.chosen_instruction(),
         raw_scores=parsed.wants_raw_scores(),
         truncation=parsed.truncation(),
+        **parsed.instructed(),
     )
     return Call(Operation.SCORE, parsed.model, request, len(documents), render, parsed.ignored)

@@ -67,7 +67,7 @@ def read_text_documents(value: Any, field: str) -> list[str]:
 def read_text_query(value: Any, path: str) -> str:
     """One text that is not blank: nothing can be ranked by an empty query."""
     query = read_text(value, path)
-    _refuse_blank(query, path)
+    _check_query(query, path)
     return query
 
 
@@ -103,9 +103,9 @@ def read_documents(value: Any, field: str) -> list[str | ImageRef]:
 
 
 def read_query(value: Any, path: str) -> str | ImageRef:
-    """One text that is not blank, or an image."""
+    """One text that is not blank, or an image; one of which nothing can be made leaves nothing to rank by."""
     query = read_item(value, path)
-    _refuse_blank(query, path)
+    _check_query(query, path)
     return query
 
 
@@ -113,7 +113,7 @@ def read_queries(value: Any, field: str) -> list[str | ImageRef]:
     """Texts of which none is blank, and images."""
     queries = read_items(value, field)
     for index, query in enumerate(queries):
-        _refuse_blank(query, f"{field}[{index}]" if isinstance(value, list) else field)
+        _check_query(query, f"{field}[{index}]" if isinstance(value, list) else field)
     return queries
 
 
@@ -166,8 +166,11 @@ def _text_of(fields: Mapping[str, Any], path: str, extras: bool) -> str:
     return string(fields["text"], f"{path}.text")
 
 
-def _refuse_blank(query: str | ImageRef, path: str) -> None:
-    if isinstance(query, str) and is_blank(query):
+def _check_query(query: str | ImageRef, path: str) -> None:
+    if isinstance(query, ImageRef):
+        if query.complaint:
+            raise InvalidRequest(query.complaint, query.complaint.partition(":")[0])
+    elif is_blank(query):
         raise InvalidRequest(f"{path}: must not be empty", path)
 
 

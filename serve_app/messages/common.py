@@ -38,10 +38,13 @@ class ImageRef:
     Attributes:
         url: where it is; any string, not checked yet.
         data: its bytes, as sent in the request.
+        complaint: why nothing can be made of what was sent, in the caller's words and with the field's name; `data` is
+            empty then. "": it looks like an image so far.
     """
 
     url: str | None = None
     data: bytes | None = None
+    complaint: str = ""
 
     def __repr__(self) -> str:  # neither URLs nor bytes belong into logs
         return f"ImageRef({'url' if self.data is None else f'{len(self.data)} bytes'})"

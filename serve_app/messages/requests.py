@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from serve_app.messages.common import ImageRef
@@ -39,6 +39,7 @@ class ScoreRequest:
         query_field, document_field: the caller's names of both, for error messages (`documents[3] is too long`).
         instruction: replaces the default instruction of an LLM reranker's template.
         raw_scores: logits (cosine for a bi-encoder) instead of activated scores.
+        instruction_fields: the caller's names of `instruction`, for `Served.ignored`.
     """
 
     queries: Sequence[str | ImageRef]
@@ -48,6 +49,7 @@ class ScoreRequest:
     instruction: str | None = None
     raw_scores: bool = False
     truncation: Truncation = Truncation()
+    instruction_fields: tuple[str, ...] = ("instruction",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,9 @@ class EmbedRequest:
         prompt: name of the model's prompt to put before each text (`query`, `document`, …); None: none.
         dimensions: first components kept (Matryoshka); None: all.
         normalize: unit length; None: as the checkpoint says.
+        prompt_field: the caller's name of the field that asked for the prompt, for error messages.
+        prompt_sent: the caller's own word for it (`search_query`, `retrieval.query`, …), which comes first if the model
+            has a prompt of that name; None: `prompt` itself.
     """
 
     inputs: Sequence[str | Sequence[int] | ImageRef]
@@ -68,6 +73,8 @@ class EmbedRequest:
     dimensions: int | None = None
     normalize: bool | None = None
     truncation: Truncation = Truncation()
+    prompt_field: str = "prompt_name"
+    prompt_sent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +133,16 @@ class DataRequest:
     Attributes:
         data: any JSON value; the processor checks it.
         max_documents, max_images: what one request may hold, for the processors of our own tasks.
-        truncation: of the texts that a plugin makes; our own tasks have it in their data.
+        truncation: of the texts that a plugin makes.
+        beside: the fields about truncation that the caller sent beside `data`, by the body's names; unset ones are
+            absent. Our own tasks take them into their data.
     """
 
     data: Any
     max_documents: int
     max_images: int
     truncation: Truncation = Truncation(enabled=False)
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
 
 PipelineRequest = ScoreRequest | EmbedRequest | ClassifyRequest | AbsaRequest | PoolRequest | DataRequest

@@ -18,6 +18,7 @@ class Served:
         truncated: indexes of the inputs that were cut.
         timings: milliseconds by stage name (`serve_app.vocabulary.Stage`).
         errors: items without an answer, by index; their rows of the result are NaN and never leave the gateway.
+        ignored: the caller's names of fields that have no effect on this model.
     """
 
     model: str
@@ -26,6 +27,7 @@ class Served:
     truncated: Sequence[int] = ()
     timings: dict[str, float] = field(default_factory=dict)
     errors: Sequence[ItemError] = ()
+    ignored: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from serve_app.errors import ContextLengthExceeded, InvalidRequest
 from serve_app.messages import Truncation
-from serve_app.tasks.model import TextModel, check_token_ids, require_tokens
+from serve_app.tasks.model import TextModel, check_texts, check_token_ids, require_tokens
 from serve_app.tokenization import TokenIds
 
 
@@ -41,9 +41,10 @@ def token_ids(
         raise InvalidRequest("data: the plugin made no prompts of it", "data")
     window = model.window(truncation)
     special = model.tokenizer.single
-    vocabulary = max(model.tokenizer.vocab_size, int(model.checkpoint.config.get("vocab_size") or 0))
     texts = [text.lower() if lowercase else text for text in read if isinstance(text, str)]
     encoded, unread = model.tokenizer.encode_capped(texts, window)
+    numbers = [i for i, text in enumerate(read) if isinstance(text, str)]
+    check_texts(model, encoded, lambda i: f"data: prompt {numbers[i]}")
     sequences: list[TokenIds] = []
     cut: list[int] = []
     position = 0
@@ -54,7 +55,7 @@ def token_ids(
             position += 1
         else:
             ids, overhead = prompt, 0
-            check_token_ids(ids, vocabulary, f"data: prompt {i}")
+            check_token_ids(ids, model.checkpoint.vocab_size or model.vocab_size, f"data: prompt {i}")
         room = window - overhead
         if len(ids) > room or not whole:
             _may_be_cut(truncation, i, len(ids) + overhead, window, exact=whole)

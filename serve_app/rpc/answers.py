@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from serve_app.api.packing import WIRE_TYPES, as_wire
 from serve_app.api.proto import poolserve_pb2 as pb
 from serve_app.messages import FloatArray
 
 Answer = Mapping[str, Any]
 
 _WIRE_TYPES: dict[int, np.dtype[Any]] = {
-    pb.FLOAT_FORMAT_FLOAT32: np.dtype("<f4"),
-    pb.FLOAT_FORMAT_FLOAT16: np.dtype("<f2"),
+    pb.FLOAT_FORMAT_FLOAT32: WIRE_TYPES["float32"],
+    pb.FLOAT_FORMAT_FLOAT16: WIRE_TYPES["float16"],
 }
 
 
@@ -59,9 +60,12 @@ def packed(rows: Sequence[FloatArray | None], number_format: pb.FloatFormat) -> 
     Args:
         rows: float32 [dimensions] each.
         number_format: FLOAT32 or FLOAT16.
+
+    Raises:
+        InvalidRequest: a value does not fit float16.
     """
     dtype = _WIRE_TYPES[number_format]
-    return [b"" if row is None else row.astype(dtype, copy=False).tobytes() for row in rows]
+    return [b"" if row is None else as_wire(row, dtype, "format").tobytes() for row in rows]
 
 
 def classify(request: pb.ClassifyRequest, answer: Answer) -> pb.ClassifyResponse:

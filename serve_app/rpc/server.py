@@ -52,7 +52,7 @@ class GrpcServer:
             RuntimeError: the address cannot be listened on.
         """
         settings = self._settings
-        server = grpc.aio.server(options=_options(settings, int(self._frontend.settings.max_body_mib * 2**20)))
+        server = grpc.aio.server(options=_options(settings, self._frontend.max_body_bytes))
         handlers = {name: _unary(self._endpoint(name, rpc)) for name, rpc in RPCS.items()} | {
             "Models": _unary(self._models)
         }
@@ -117,10 +117,16 @@ class GrpcServer:
             logger.exception("request %s failed", told["X-Request-Id"])
             return InternalError("the request failed; it was logged")
 
+    def _admit(self, content: bytes, headers: dict[str, str]) -> None:
+        """The key, then the size. Raises CallerError."""
+        self._frontend.keys.check(headers)
+        if len(content) > self._frontend.max_body_bytes:
+            raise http.too_large(self._frontend.max_body_bytes)
+
     async def _answer(
         self, rpc: Rpc, content: bytes, remaining_s: float | None, headers: dict[str, str], told: dict[str, str]
     ) -> Message:
-        self._frontend.keys.check(headers)
+        self._admit(content, headers)
         asked = self._frontend.asked(headers, told["X-Request-Id"], remaining_s)
         request, call = rpc.read(content, self._frontend.limits)
         result = await self._frontend.serve(call, asked, told)
@@ -130,10 +136,13 @@ class GrpcServer:
         return answer
 
     async def _models(self, content: bytes, context: grpc.aio.ServicerContext) -> Message:
+        headers = _headers(context)
         try:
+            self._admit(content, headers)
             parse(pb.ModelsRequest, content)
         except PoolserveError as error:
-            await status.abort(context, error, {}, http.request_id(_headers(context)))
+            request_id = http.request_id(headers)
+            await status.abort(context, error, {"X-Request-Id": request_id}, request_id)
         return answers.models(self._frontend.models())
 
 
@@ -150,9 +159,11 @@ def _unary(handler: Handler) -> grpc.RpcMethodHandler:
 
 
 def _options(settings: GrpcSettings, max_bytes: int) -> list[tuple[str, int]]:
+    # Above ours: what gRPC itself refuses has no details and no request id, and nobody counts or logs it.
+    received = 2 * max_bytes + 2**20
     age_ms = round(settings.max_connection_age_s * 1e3)
     return [
-        ("grpc.max_receive_message_length", max_bytes),
+        ("grpc.max_receive_message_length", received),
         ("grpc.max_send_message_length", -1),  # an answer's size is bounded by its request's
         ("grpc.so_reuseport", 1),  # the replicas of a node share the port, the old and the new one during a change too
         ("grpc.max_connection_age_ms", age_ms),

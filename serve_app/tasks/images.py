@@ -29,6 +29,7 @@ from serve_app.messages import (
     ScoreRequest,
 )
 from serve_app.settings import ImageSettings
+from serve_app.vocabulary import MediaErrorCode
 
 HASHED_INLINE = 1 << 16
 """Bytes up to which hashing costs less than a trip to a thread (20 µs)."""
@@ -145,6 +146,9 @@ class ImageStage:
         result = RequestImages()
         unknown = []
         for item in items:
+            if item.image.complaint:
+                result.errors[item.index] = ItemError(item.index, MediaErrorCode.UNDECODABLE, item.image.complaint)
+                continue
             content = await self._content(item.image)
             if content is not None:
                 result.keys[item.index] = self._key(content)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,9 @@ from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_metadata
 from serve_app.startup import Phase, StartClock
 from serve_app.tokenization import EncodedText, TextTokenizer, TokenIds
-from serve_app.vocabulary import PoolingTask
+from serve_app.vocabulary import PoolingTask, Task
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +36,56 @@ class TextModel:
 
     @classmethod
     def of(cls, settings: ModelSettings, checkpoint: Checkpoint, tokenizer: TextTokenizer) -> TextModel:
-        """Puts the parts together."""
+        """Puts the parts together.
+
+        Raises:
+            ValueError: see `check_tokenizer`.
+        """
+        check_tokenizer(settings, checkpoint, tokenizer)
         pad_to = checkpoint.images.pad_to if checkpoint.images is not None else None
-        return cls(settings, checkpoint, tokenizer, () if pad_to is None else (tokenizer.pad_id(),) * pad_to)
+        model = cls(settings, checkpoint, tokenizer, () if pad_to is None else (tokenizer.pad_id(),) * pad_to)
+        if model.vocab_size < tokenizer.vocab_size:
+            logger.warning(
+                "%s@%s: the tokenizer has ids up to %d, the model's embedding %d rows; texts with tokens beyond them "
+                "are refused",
+                *(settings.name, settings.version, tokenizer.vocab_size - 1, model.vocab_size),
+            )
+        return model
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids that the tokenizer gives and the model's embedding has are below it."""
+        rows = self.checkpoint.vocab_size
+        return self.tokenizer.vocab_size if rows is None else min(rows, self.tokenizer.vocab_size)
 
     def window(self, truncation: Truncation) -> int:
         """Tokens of one input, special tokens included, under the caller's limit and the model's."""
         limit = truncation.max_input_tokens
         return self.settings.max_model_len if limit is None else min(limit, self.settings.max_model_len)
+
+
+def check_tokenizer(settings: ModelSettings, checkpoint: Checkpoint, tokenizer: TextTokenizer) -> None:
+    """Refuses a tokenizer that does not make inputs of the model's.
+
+    Raises:
+        ValueError: a query and a document would run into each other, or every text would get a token that the model's
+            embedding does not have.
+    """
+    if settings.task is Task.RERANK and settings.template is None and not tokenizer.pair.between:
+        kind = checkpoint.config.get("model_type")
+        raise ValueError(
+            "template: the checkpoint's tokenizer puts nothing between a query and a document; name or spell out the "
+            "prompt that the model was trained with" + (" (`qwen3-reranker`)" if kind == "qwen3" else "")
+        )
+    around = [[*t.before, *t.between, *t.after] for t in (tokenizer.single, tokenizer.pair)]
+    if (template := settings.resolved_template) is not None:
+        around += tokenizer.encode([template.prefix, template.suffix])
+    highest = max((token for ids in around for token in ids), default=-1)
+    if checkpoint.vocab_size is not None and highest >= checkpoint.vocab_size:
+        raise ValueError(
+            f"source: the tokenizer puts token {highest} around texts; the model's embedding has "
+            f"{checkpoint.vocab_size} rows"
+        )
 
 
 def load_text_model(settings: ModelSettings, clock: StartClock | None = None) -> TextModel:
@@ -164,6 +209,30 @@ class InputBuilder:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What the model wants before each text: an embedder's prompt, or what an LLM reranker's template has there."""
+
+    text: str = ""
+    ids: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, model: TextModel, text: str) -> Prefix:
+        """`text` with its tokens."""
+        return cls(text, tuple(model.tokenizer.encode([text])[0])) if text else cls()
+
+    def shared(self, ids: Sequence[int]) -> int:
+        """Tokens at the start of `ids`, which are those of prefix and text together, that are the prefix's alone.
+
+        A token that the text has grown into (" " and "fox" are one) is the text's.
+        """
+        pairs = zip(self.ids, ids, strict=False)
+        return next((i for i, (mine, found) in enumerate(pairs) if mine != found), min(len(self.ids), len(ids)))
+
+
+NO_PREFIX = Prefix()
+
+
 def split_document(
     model: TextModel,
     text: str,
@@ -173,34 +242,65 @@ def split_document(
     room: int,
     truncation: Truncation,
     field: str,
+    prefix: Prefix = NO_PREFIX,
 ) -> tuple[list[TokenIds], bool]:
     """The pieces of a document that are read, and whether something was cut.
 
-    One piece of at most `room` tokens, or up to `truncation.max_chunks` of them.
+    One piece of at most `room` tokens, or up to `truncation.max_chunks` of them, each with the prefix before it: no
+    model was trained on a piece without. The first piece is a slice of prefix and document tokenized together, as the
+    official prompt is; later ones begin in the middle of the document's tokens, so the prefix's own tokens are put
+    before them. Limits and lengths that the caller sees count the document's own tokens.
+
+    Args:
+        text: the document's own.
+        ids: tokens of prefix and document together.
+        room: tokens for prefix and document; more than the prefix has.
 
     Raises:
         ContextLengthExceeded: it does not fit and may not be cut; names the field and both lengths.
     """
-    limit = room if truncation.max_document_tokens is None else min(room, truncation.max_document_tokens)
-    fits = limit * truncation.max_chunks
-    if read_whole and len(ids) <= fits:
-        if len(ids) <= limit:
-            return [ids], False
-        return [ids[i : i + limit] for i in range(0, len(ids), limit)], False
-    if not truncation.enabled:
-        count, exact = (len(ids), True) if read_whole else model.tokenizer.count(text)
+    shared = prefix.shared(ids)
+    first, later = room - shared, room - len(prefix.ids)
+    if truncation.max_document_tokens is not None:
+        first, later = min(first, truncation.max_document_tokens), min(later, truncation.max_document_tokens)
+    fits = first + later * (truncation.max_chunks - 1)
+    cut = not read_whole or len(ids) - shared > fits
+    if cut and not truncation.enabled:
+        count, exact = (len(ids), True) if read_whole else model.tokenizer.count(prefix.text + text)
         raise ContextLengthExceeded(
-            f"{field}: {'' if exact else 'at least '}{count} tokens; there is room for {fits} "
+            f"{field}: {'' if exact else 'at least '}{count - shared} tokens; there is room for {fits} "
             f"(max_model_len {model.settings.max_model_len}) and truncation is off",
             field,
         )
-    return [ids[i : i + limit] for i in range(0, min(len(ids), fits), limit)] or [[]], True
+    end, begin = min(len(ids), shared + fits), shared + first
+    return [ids[:begin], *([*prefix.ids, *ids[i : min(i + later, end)]] for i in range(begin, end, later))], cut
 
 
 def require_tokens(ids: Sequence[int], field: str) -> None:
     """Refuses an input that has no tokens at all; engines cannot run an empty sequence."""
     if not ids:
         raise InvalidRequest(f"{field}: has no tokens, and this model adds none of its own", field)
+
+
+def check_texts(model: TextModel, encoded: Sequence[TokenIds], field: Callable[[int], str]) -> None:
+    """Refuses texts with a token that the model's embedding does not have: it would fail every text of its step.
+
+    Of nearly all models the embedding has the whole vocabulary, and nothing is looked at.
+
+    Args:
+        model: whose tokenizer has read the texts.
+        encoded: their token ids.
+        field: name of the i-th text in the request.
+    """
+    if model.vocab_size == model.tokenizer.vocab_size:
+        return
+    for i, ids in enumerate(encoded):
+        if (token := max(ids, default=0)) >= model.vocab_size:
+            raise InvalidRequest(
+                f"{field(i)}: has the token {token}, which the tokenizer knows and the model does not; its embedding "
+                f"has {model.vocab_size} rows",
+                field(i),
+            )
 
 
 def check_token_ids(ids: Sequence[int], vocab_size: int, field: str) -> None:

@@ -132,7 +132,7 @@ def read_reading(settings: ModelSettings, told: ReferenceSettings) -> Reading:
     if settings.task is Task.RERANK:
         facts.append(_fact("template", template, settings.resolved_template, template_from))
     if settings.task is Task.EMBED:
-        facts.append(_fact("prompts", dict(prompts), dict(configured.prompts), prompts_from))
+        facts.append(_fact("prompts", _effective(prompts), _effective(configured.prompts), prompts_from))
         if pooling is not None:
             facts.append(_fact("pooling", pooling, configured.pooling or "vLLM's default", pooling_from))
         said = "checkpoint" if (folder / "modules.json").exists() or own.images else "configuration"
@@ -192,11 +192,11 @@ def _prompts(
         return {}, ""
     if told.prompts is not None:
         return told.prompts, "told"
-    if own.prompts:
+    if any(own.prompts.values()):  # sentence-transformers writes empty ones where nobody set any
         return own.prompts, "checkpoint"
     if official is not None and official.prompts is not None:
         return official.prompts, "official prompts"
-    if settings.prompts:
+    if any((settings.prompts or {}).values()):
         raise CannotTell(
             "prompts: the configuration has some, and the checkpoint does not say which ones it was trained with. Say "
             'so in a first line of inputs: {"settings": {"prompts": {"query": …, "document": …}}}, or {} for none'
@@ -238,6 +238,12 @@ def _number(path: Path, key: str) -> int | None:
 
 def _fact(name: str, reference: object, configured: object, source: str) -> Fact:
     return Fact(name, _shown(reference), _shown(configured), source)
+
+
+def _effective(prompts: Mapping[str, str]) -> dict[str, str]:
+    """Prompts that put something before a text; a document's under one name."""
+    named = {"document" if name == "passage" and "document" not in prompts else name: prompts[name] for name in prompts}
+    return {name: text for name, text in named.items() if text}
 
 
 def _shown(value: object) -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from serve_app.checkpoint import find_prompt
 from serve_app.messages import ByteArray, FloatArray
 from serve_app.settings import ModelSettings, TemplateSettings
 from serve_app.tasks.activation import activate
@@ -128,8 +129,8 @@ def _embed(inputs: Inputs, reading: Reading, dtype: DType, tick: Tick) -> list[A
     texts, pictures = [], []
     for i, line in enumerate(inputs.lines):
         if isinstance(line.content, TextLine):
-            prompt = reading.prompts.get(line.content.prompt, "") if line.content.prompt is not None else ""
-            texts.append((i, prompt + line.content.text))
+            prompt = find_prompt(reading.prompts, line.content.prompt) if line.content.prompt is not None else None
+            texts.append((i, (prompt or "") + line.content.text))
         else:
             assert isinstance(line.content, ImageLine)
             pictures.append((i, _picture(inputs.picture(line.content.image), line.content.image)))

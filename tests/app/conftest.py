@@ -60,6 +60,19 @@ class App:
         return await self.client.post(path, json=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
 
 
+def large_vectors(app: App) -> None:
+    """From now on the first component of every vector of `emb` is 100,000."""
+    engine = app.engines["emb"]
+    run = engine.run
+
+    async def large(*arguments: Any) -> Any:
+        output = await run(*arguments)
+        output.values[:, 0] = 1e5
+        return output
+
+    engine.run = large  # type: ignore[method-assign]
+
+
 SETTINGS = {"max_documents": 50, "max_documents_in_flight": 60, "max_body_mib": 1, "default_timeout_ms": 5_000}
 TASKS = {
     "ce": ("bert", 1, "rerank"),

@@ -11,7 +11,7 @@ from serve_app import readiness
 from serve_app.api.routes import ROUTES
 from serve_app.errors import DeadlineExceeded, EngineDead, Overloaded, ReplicaDied
 from serve_app.routing import Target
-from tests.app.conftest import App
+from tests.app.conftest import App, large_vectors
 
 RERANK = {"model": "ce", "query": "fox", "documents": ["a", "quick fox", "the lazy dog"]}
 
@@ -180,7 +180,19 @@ async def test_keys(app: App) -> None:
     assert (await app.post("/v1/rerank", RERANK)).status_code == 401
     assert (await app.post("/v1/rerank", RERANK, Authorization="Bearer nope")).status_code == 401
     assert (await app.post("/v1/rerank", RERANK, Authorization="Bearer k2")).status_code == 200
-    assert (await app.client.get("/health")).status_code == 200
+
+
+@pytest.mark.parametrize("app", [{"api_keys": ["k1", "k2"]}], indirect=True)
+async def test_what_tells_of_the_operators_models_asks_for_a_key(app: App) -> None:
+    for path in ("/v1/models", "/v1/routing", "/version"):
+        for headers in ({}, {"Authorization": "Bearer nope"}):
+            refused = await app.client.get(path, headers={**headers, "X-Request-Id": "my-id"})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthenticated")
+            assert (refused.headers["www-authenticate"], refused.headers["x-request-id"]) == ("Bearer", "my-id")
+            assert "ce" not in refused.json()
+        assert (await app.client.get(path, headers={"Authorization": "Bearer k2"})).status_code == 200
+    for path in ("/health", "/ready", "/metrics", "/docs", "/openapi.json"):  # probes, and what is no operator's
+        assert (await app.client.get(path)).status_code == 200
 
 
 async def test_pages(app: App) -> None:
@@ -289,3 +301,14 @@ async def test_a_client_that_leaves_cancels_its_work(app: App) -> None:
     await asyncio.sleep(0.05)
     load = app.engines["ce"].load()
     assert (load.sequences, load.unfinished, load.cancelled) == (0, 0, 1)
+
+
+async def test_vectors_that_do_not_fit_float16_are_refused(app: App) -> None:
+    large_vectors(app)
+    body = {"model": "emb", "input": ["a", "b"], "normalize": False, "encoding_format": "base64"}
+    refused = await app.post("/v1/embeddings", {**body, "embed_dtype": "float16"})
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"]) == (400, "embed_dtype")
+    assert error["message"] == "embed_dtype: 100000 does not fit float16; ask for float32, or normalize"
+    for passes in ({}, {"embed_dtype": "float16", "normalize": True}):
+        assert (await app.post("/v1/embeddings", {**body, **passes})).status_code == 200

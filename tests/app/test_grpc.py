@@ -22,7 +22,7 @@ from serve_app.errors import EngineDead, ReplicaDied
 from serve_app.rpc import health
 from serve_app.rpc.server import GrpcServer
 from serve_app.settings import GrpcSettings
-from tests.app.conftest import App
+from tests.app.conftest import App, large_vectors
 from tests.cluster import free_port
 from tests.parity.images import picture
 
@@ -145,6 +145,18 @@ async def test_images_as_bytes_rank_as_base64_does(rpc: Rpc) -> None:
     assert info.metadata["code"] == "media_unreachable"
 
 
+async def test_what_has_no_effect_is_named_in_the_metadata(rpc: Rpc) -> None:
+    async def metadata(name: str, request: Any) -> dict[str, Any]:
+        call = getattr(rpc.stub, name)(request)
+        await call
+        return dict(await call.trailing_metadata())
+
+    assert "x-ignored-fields" not in await metadata("Rerank", rerank())
+    assert (await metadata("Rerank", rerank(instruction="find")))["x-ignored-fields"] == "instruction"
+    pairs = pb.ScoreRequest(model="emb", queries=items(["a"]), documents=items(["b"]), instruction="find")
+    assert (await metadata("Score", pairs))["x-ignored-fields"] == "instruction"
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -168,10 +180,33 @@ async def test_a_document_that_may_not_be_cut(rpc: Rpc) -> None:
 async def test_limits(rpc: Rpc) -> None:
     info = await rpc.fails(rerank(documents=items(["a"] * 51)), grpc.StatusCode.RESOURCE_EXHAUSTED)
     assert info.metadata["code"] == "payload_too_large"
-    with pytest.raises(grpc.aio.AioRpcError) as caught:  # by gRPC itself, before it is read whole
-        await rpc.stub.Rerank(rerank(documents=items(["x" * 2_000_000])))
-    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert len((await rpc.stub.Rerank(rerank(documents=items(["a"] * 50)))).results) == 50
+
+
+async def test_a_message_over_the_limit_is_refused_as_over_http(rpc: Rpc) -> None:
+    large = rerank(documents=items(["x" * 2_000_000]))
+    body = {"model": "ce", "query": "fox", "documents": ["x" * 2_000_000]}
+    over_http = (await rpc.app.post("/v1/rerank", body)).json()["error"]
+    metadata = (("x-request-id", "my-id"),)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await rpc.stub.Rerank(large, metadata=metadata)
+    assert caught.value.details() == over_http["message"]
+    assert dict(caught.value.trailing_metadata() or ())["x-request-id"] == "my-id"
+    info = await rpc.fails(large, grpc.StatusCode.RESOURCE_EXHAUSTED, metadata=metadata)
+    assert (info.metadata["code"], info.metadata["request_id"]) == (over_http["code"], "my-id")
+    page = (await rpc.app.client.get("/metrics")).text
+    (counted,) = [line for line in page.splitlines() if "_requests_total{" in line and "Poolserve/Rerank" in line]
+    assert 'status="413"' in counted
+    assert float(counted.split()[-1]) == 2
+    raw = rpc.channel.unary_unary("/poolserve.v1.Poolserve/Models")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await raw(b"\x0a" + b"\0" * 2**20)
+    assert caught.value.details() == over_http["message"]
+
+
+@pytest.mark.parametrize("app", [{"api_keys": ["k"]}], indirect=True)
+async def test_the_key_is_asked_for_before_the_size(rpc: Rpc) -> None:
+    await rpc.fails(rerank(documents=items(["x" * 2_000_000])), grpc.StatusCode.UNAUTHENTICATED)
 
 
 async def test_our_own_fault_says_nothing_of_our_insides(rpc: Rpc) -> None:
@@ -208,7 +243,10 @@ async def test_keys_are_asked_for_except_by_health(rpc: Rpc) -> None:
     for metadata in ((), (("authorization", "Bearer nope"),), (("authorization-bin", b"Bearer k1"),)):
         info = await rpc.fails(rerank(), grpc.StatusCode.UNAUTHENTICATED, metadata=metadata)
         assert info.metadata["code"] == "unauthenticated"
+        info = await rpc.fails(pb.ModelsRequest(), grpc.StatusCode.UNAUTHENTICATED, "Models", metadata=metadata)
+        assert info.metadata["code"] == "unauthenticated"
     assert len((await rpc.stub.Rerank(rerank(), metadata=(("authorization", "Bearer k2"),))).results) == 3
+    assert (await rpc.stub.Models(pb.ModelsRequest(), metadata=(("authorization", "Bearer k2"),))).models
     answer = await health_pb2_grpc.HealthStub(rpc.channel).Check(health_pb2.HealthCheckRequest())
     assert answer.status == SERVING
 
@@ -223,6 +261,42 @@ async def test_what_is_no_message_is_invalid_and_the_next_call_passes(rpc: Rpc) 
         await rpc.channel.unary_unary("/poolserve.v1.Poolserve/Nope")(b"")
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert len((await rpc.stub.Rerank(rerank())).results) == 3
+
+
+async def test_a_field_of_a_newer_proto_is_refused_at_any_depth(rpc: Rpc) -> None:
+    newer = pb.Item(text="fox").SerializeToString() + b"\x4a\x03new"  # field 9
+    content = rerank().SerializeToString() + b"\x1a" + bytes([len(newer)]) + newer  # a document more
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await rpc.channel.unary_unary("/poolserve.v1.Poolserve/Rerank")(content)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == "documents[3].9: Item has a field number 9 that is not known here"
+
+
+async def test_a_picture_without_bytes_costs_only_itself(rpc: Rpc) -> None:
+    documents = [pb.Item(image=pb.Image(data=data)) for data in (picture(1), b"", picture(2))]
+    documents.append(pb.Item(image=pb.Image(url="data:image/png;base64,@@@@")))
+    got = await rpc.stub.Rerank(rerank(model="fusion", documents=documents))
+    assert sorted(result.index for result in got.results) == [0, 2]
+    assert [(error.index, error.code) for error in got.errors] == [(1, "media_undecodable"), (3, "media_undecodable")]
+    assert got.errors[0].message == "documents[1].image: must not be empty"
+    info = await rpc.fails(rerank(model="fusion", documents=documents[1:2]), grpc.StatusCode.INVALID_ARGUMENT)
+    assert (info.metadata["code"], info.metadata["param"]) == ("media_undecodable", "documents[0].image")
+    info = await rpc.fails(
+        rerank(model="clip", query=pb.Item(image=pb.Image(data=b""))), grpc.StatusCode.INVALID_ARGUMENT
+    )
+    assert (info.metadata["code"], info.metadata["param"]) == ("invalid_request", "query.image")
+
+
+async def test_vectors_that_do_not_fit_float16(rpc: Rpc) -> None:
+    large_vectors(rpc.app)
+    request = pb.EmbedRequest(
+        model="emb", input=[pb.EmbedInput(text="a")], normalize=False, format=pb.FLOAT_FORMAT_FLOAT16
+    )
+    info = await rpc.fails(request, grpc.StatusCode.INVALID_ARGUMENT, "Embed")
+    assert (info.metadata["code"], info.metadata["param"]) == ("invalid_request", "format")
+    request.format = pb.FLOAT_FORMAT_FLOAT32
+    (vector,) = (await rpc.stub.Embed(request)).vectors
+    assert np.frombuffer(vector, "<f4")[0] == 1e5
 
 
 async def test_a_long_message_in_any_script_reaches_the_client(rpc: Rpc) -> None:
@@ -369,3 +443,9 @@ async def test_a_port_that_is_taken_is_said(app: App) -> None:
         settings = GrpcSettings(port=other.getsockname()[1])
         with pytest.raises(RuntimeError, match=f"grpc: cannot listen on 127.0.0.1:{settings.port}"):
             await GrpcServer(app.frontend, settings).start()
+
+
+async def test_an_unknown_prompt_is_refused_in_the_callers_words(rpc: Rpc) -> None:
+    request = pb.EmbedRequest(model="emb", input=[pb.EmbedInput(text="a")], input_type="classification")
+    info = await rpc.fails(request, grpc.StatusCode.INVALID_ARGUMENT, "Embed")
+    assert info.metadata["param"] == "input_type"

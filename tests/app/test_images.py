@@ -59,6 +59,57 @@ async def test_one_bad_image_costs_only_itself(app: App) -> None:
     assert [r["relevance_score"] for r in alone] == [r["relevance_score"] for r in answer["results"]]
 
 
+CUT = base64.b64encode(picture(0)).decode()[:-7]
+NO_IMAGES = {CUT: "got neither", "@@@@": "got neither", "data:text/html;base64,QUJD": "text/html", "": "empty"}
+
+
+@pytest.mark.parametrize("model", ["clip", "fusion"])
+async def test_what_is_no_image_costs_only_itself(app: App, model: str) -> None:
+    good, bad = documents(URLS[0], URLS[1]), documents(*NO_IMAGES)
+    body = {"model": model, "query": "red", "documents": [good[0], *bad, good[1]]}
+    before = app.loader.loaded
+    response = await app.post("/v1/rerank", body)
+    assert response.status_code == 200, response.text
+    assert sorted(result["index"] for result in response.json()["results"]) == [0, 5]
+    errors = response.json()["errors"]
+    assert [(error["index"], error["code"]) for error in errors] == [(i, "media_undecodable") for i in range(1, 5)]
+    for error, complaint in zip(errors, NO_IMAGES.values(), strict=True):
+        assert error["message"].startswith(f"documents[{error['index']}].image: ")
+        assert complaint in error["message"]
+    assert app.loader.loaded == before + 2
+    again = (await app.post("/v1/rerank", body)).json()
+    assert (again["results"], again["errors"]) == (response.json()["results"], errors)
+    data = {key: value for key, value in body.items() if key != "model"}
+    if model == "fusion":
+        assert (await app.post("/pooling", {"model": model, "data": data})).json()["data"]["errors"] == errors
+
+    none = await app.post("/v1/rerank", {**body, "documents": bad})
+    assert (none.status_code, none.json()["error"]["code"]) == (422, "media_undecodable")
+    assert none.json()["error"]["param"] == "documents[0].image"
+    wrong = await app.post("/v1/rerank", {**body, "documents": [*good, {"image": 5}]})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "documents[2].image")
+
+
+async def test_of_inputs_and_pairs_too(app: App) -> None:
+    body = {"model": "clip", "input": ["red", {"image": "@@@@"}, {"image": URLS[0]}]}
+    answer = (await app.post("/v1/embeddings", body)).json()
+    assert [item["embedding"] is None for item in answer["data"]] == [False, True, False]
+    assert [(error["index"], error["code"]) for error in answer["errors"]] == [(1, "media_undecodable")]
+    body = {"model": "clip", "text_1": "red", "text_2": [{"image_url": {"url": ""}}, "text"]}
+    answer = (await app.post("/v1/score", body)).json()
+    assert [row["index"] for row in answer["data"]] == [1]
+    assert answer["errors"][0]["message"] == "text_2[0].image_url.url: must not be empty"
+
+
+async def test_a_query_that_is_no_image_refuses_the_request(app: App) -> None:
+    body = {"model": "clip", "query": {"image": "@@@@"}, "documents": documents(URLS[0])}
+    response = await app.post("/v1/rerank", body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "query.image")
+    body = {"model": "clip", "text_1": ["a", {"image": ""}], "text_2": ["b", "c"]}
+    response = await app.post("/v1/score", body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "text_1[1].image")
+
+
 async def test_only_when_none_is_left_the_answer_is_an_error(app: App) -> None:
     body = {"model": "clip", "query": "red", "documents": documents("http://host/dead", "http://host/gone")}
     response = await app.post("/v1/rerank", body)

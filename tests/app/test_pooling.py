@@ -96,6 +96,71 @@ async def test_tokens_have_values_of_their_own(app: App) -> None:
     np.testing.assert_allclose(raw[0]["data"][1], fake_values(ids[1:2], width)[: len(scheme.labels)], rtol=1e-6)
 
 
+LONG = {"query": "fox", "documents": ["word " * 30, "fox"]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"truncate": False},
+        {"truncate": "NONE"},
+        {"truncate": True},
+        {"truncate_prompt_tokens": 12},
+        {"truncate_prompt_tokens": -1},
+        {"truncate_prompt_tokens": 12, "truncate": False},
+    ],
+)
+async def test_truncation_beside_data_is_truncation_in_it(app: App, fields: Any) -> None:
+    for data in (LONG, {**LONG, "documents": ["word " * 500]}):
+        beside = await app.post("/pooling", {"model": "ce", "data": data, **fields})
+        inside = await app.post("/pooling", {"model": "ce", "data": {**data, **fields}})
+        null = dict.fromkeys(fields)
+        both = await app.post("/pooling", {"model": "ce", "data": {**data, **null}, **fields})
+        assert beside.status_code == inside.status_code == both.status_code
+        if inside.status_code == 200:
+            assert _bare(beside.json()["data"]) == _bare(inside.json()["data"]) == _bare(both.json()["data"])
+            assert beside.headers.get("x-truncated") == inside.headers.get("x-truncated")
+        else:
+            assert beside.json() == inside.json()
+    refused = await app.post("/pooling", {"model": "ce", "data": {"query": "a", "documents": ["b " * 500]}, **fields})
+    assert refused.status_code == (400 if fields.get("truncate") in (False, "NONE") else 200)
+
+
+@pytest.mark.parametrize(
+    ("fields", "data", "param"),
+    [
+        ({"truncate": False}, {"truncate": True}, "truncate"),
+        ({"truncate": True}, {"truncate": "NONE"}, "truncate"),
+        ({"truncate_prompt_tokens": 12}, {"truncate_prompt_tokens": 13}, "truncate_prompt_tokens"),
+        ({"truncate_prompt_tokens": -1}, {"truncate_prompt_tokens": 13}, "truncate_prompt_tokens"),
+    ],
+)
+async def test_truncation_beside_data_that_contradicts_it(app: App, fields: Any, data: Any, param: str) -> None:
+    response = await app.post("/pooling", {"model": "ce", "data": {**RERANK, **data}, **fields})
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (400, param)
+    assert error["message"] == f"{param} and data.{param} contradict each other"
+    agreed = {"truncate": "NONE", "truncate_prompt_tokens": 12}
+    response = await app.post("/pooling", {"model": "ce", "data": {**RERANK, **agreed}, **agreed, "truncate": False})
+    assert response.status_code == 200
+
+
+async def test_truncation_that_the_tasks_route_does_not_have_is_refused(app: App) -> None:
+    data = {"inputs": ["The pasta was great"]}
+    assert (await app.post("/pooling", {"model": "absa", "data": data, "truncate": False})).status_code == 200
+    response = await app.post("/pooling", {"model": "absa", "data": data, "truncate_prompt_tokens": 12})
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "unknown_field")
+    response = await app.post("/pooling", {"model": "ce", "data": {**RERANK, "truncate": 1}, "truncate": True})
+    assert response.json()["error"]["message"] == "truncate: must be true, false, 'NONE' or 'END'; got 1"
+
+
+async def test_fields_of_data_without_effect_are_named(app: App) -> None:
+    data = {**RERANK, "user": "u", "instruction": "rank by cats"}
+    response = await app.post("/pooling", {"model": "ce", "data": data, "user": "u"})
+    assert response.headers["x-ignored-fields"] == "data.instruction, data.user, user"
+
+
 async def test_a_long_input_is_cut_and_says_so_or_is_refused(app: App) -> None:
     cut = (await app.post("/pooling", {"model": "clf", "input": ["a", "word " * 500]})).json()["data"]
     assert [item.get("truncated", False) for item in cut] == [False, True]

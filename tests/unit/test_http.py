@@ -70,6 +70,7 @@ def test_key_from_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     http.Keys(["env:RANKING_KEY"]).check({"authorization": "Bearer secret"})
     with pytest.raises(ValueError, match="MISSING_KEY is not set"):
         http.Keys(["env:MISSING_KEY"])
+    assert http.key_of("env:RANKING_KEY") == "secret"
 
 
 def test_deadline_is_the_callers_within_the_limit() -> None:

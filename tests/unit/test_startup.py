@@ -16,7 +16,7 @@ from serve_app.routing import Target
 from serve_app.settings import GatewaySettings, RoutingSettings
 from serve_app.startup import Phase, StartClock, StartTimes, in_words
 from serve_app.tasks.model import load_text_model
-from serve_app.up import slowest_starts
+from serve_app.up import key_header, slowest_starts
 from serve_app.vllm_plugin.timed_worker import Timed
 from tests.checkpoints import Checkpoints
 from tests.unit.models import settings_for
@@ -141,3 +141,12 @@ def test_the_slowest_engines_are_named_first() -> None:
     found = slowest_starts({"data": [model("a", 5.0), model("b", None), model("c", 9.0), model("d", 2.0)]}, 2)
     assert found == ["c@1: 9.0 s (weights 8.0)", "a@1: 5.0 s (weights 4.0)"]
     assert slowest_starts(None) == []
+
+
+def test_what_serves_a_configuration_knows_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_KEY", "secret")
+    assert key_header(GatewaySettings(api_keys=("env:SHOP_KEY", "other"))) == {"Authorization": "Bearer secret"}
+    assert key_header(GatewaySettings(api_keys=("plain",))) == {"Authorization": "Bearer plain"}
+    monkeypatch.delenv("SHOP_KEY")
+    assert key_header(GatewaySettings(api_keys=("env:SHOP_KEY",))) == key_header(GatewaySettings()) == {}
+    assert key_header(None) == {}

@@ -12,7 +12,7 @@ from serve_app.errors import ContextLengthExceeded, InvalidRequest, TooLarge
 from serve_app.messages import AbsaRequest
 from serve_app.tasks.absa.labels import AbsaKind, AbsaScheme
 from serve_app.tasks.absa.windows import window_starts
-from serve_app.tasks.model import InputBuilder, ModelInput, TextModel
+from serve_app.tasks.model import InputBuilder, ModelInput, TextModel, check_texts
 from serve_app.tokenization import TokenIds
 
 
@@ -92,6 +92,7 @@ def _windows(model: TextModel, request: AbsaRequest, scheme: AbsaScheme) -> Mode
     )
     builder = InputBuilder(scheme.task)
     encoded, unread = model.tokenizer.encode_places_capped(request.inputs, limit)
+    check_texts(model, [text.ids for text in encoded], lambda i: f"{request.input_field}[{i}]")
     starts: list[int] = []
     for i, text in enumerate(encoded):
         if i in unread or len(text) > limit:
@@ -145,12 +146,14 @@ def _pairs(model: TextModel, request: AbsaRequest, scheme: AbsaScheme) -> ModelI
     typed = special.typed and model.checkpoint.has_token_types
     builder = InputBuilder(scheme.task)
     terms, unread_terms = model.tokenizer.encode_capped(aspects, window)
+    check_texts(model, terms, lambda j: f"aspects[{j}]")
     longest = _least(request.truncation.max_document_tokens, 0)
     rooms = [min(longest, window - special.overhead(pair=True) - len(term)) for term in terms]
     for j, room in enumerate(rooms):
         if room < 1 or j in unread_terms:
             raise ContextLengthExceeded(f"aspects[{j}]: leaves no room for a text in {window} tokens", f"aspects[{j}]")
     encoded, unread = model.tokenizer.encode_capped(request.inputs, window)
+    check_texts(model, encoded, lambda i: f"{request.input_field}[{i}]")
     for i, ids in enumerate(encoded):
         if is_silent(request.inputs[i]):
             continue

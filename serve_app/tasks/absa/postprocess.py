@@ -10,7 +10,8 @@ from serve_app.errors import InternalError
 from serve_app.messages import AbsaItem, AbsaRequest, EngineOutput, FloatArray, IntArray, Span
 from serve_app.tasks.absa.build_input import chosen_aspects, is_silent, scheme_of
 from serve_app.tasks.absa.labels import AbsaKind, AbsaScheme
-from serve_app.tasks.absa.spans import find_spans, find_term
+from serve_app.tasks.absa.spans import find_spans
+from serve_app.tasks.absa.terms import Terms
 from serve_app.tasks.absa.windows import merge_windows
 from serve_app.tasks.absa.words import make_units
 from serve_app.tasks.activation import activate, finite
@@ -105,11 +106,12 @@ def _pairs(scheme: AbsaScheme, request: AbsaRequest, built: ModelInput, output: 
     spans: dict[int, list[Span]] = {}
     for i, rows in zip(asked, probabilities, strict=True):
         text = request.inputs[i]
+        terms = Terms(text)
         spans[i] = []
         for aspect, row in zip(aspects, rows, strict=True):
             best = int(row.argmax())
             polarity = scheme.polarities[best]
             if polarity is not None:
-                start, end = find_term(text, aspect)
+                start, end = terms.find(aspect)
                 spans[i].append(Span(start, end, text[start:end], aspect, polarity, float(row[best])))
     return [AbsaItem(None, spans.get(i, ())) for i in range(len(request.inputs))]

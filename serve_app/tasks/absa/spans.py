@@ -119,12 +119,3 @@ class Characters:
             begin = match.end()
         self._last = place, place
         return self._last
-
-
-def find_term(text: str, term: str) -> tuple[int, int]:
-    """Where an aspect's name stands in a text, exactly or else in another case; (0, 0): nowhere."""
-    start = text.find(term)
-    if start >= 0:
-        return start, start + len(term)
-    match = regex.search(regex.escape(term), text, regex.IGNORECASE)
-    return match.span() if match is not None else (0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from serve_app.errors import ContextLengthExceeded, InvalidRequest
 from serve_app.messages import ClassifyRequest
 from serve_app.tasks.embed.build_input import add_texts
-from serve_app.tasks.model import InputBuilder, ModelInput, TextModel, split_document
+from serve_app.tasks.model import InputBuilder, ModelInput, TextModel, check_texts, split_document
 from serve_app.vocabulary import PoolingTask
 
 
@@ -36,6 +36,7 @@ def _add_pairs(builder: InputBuilder, model: TextModel, request: ClassifyRequest
     window = model.window(request.truncation)
     texts = [text for pair in pairs for text in pair]
     ids, unread = model.tokenizer.encode_capped(texts, window)
+    check_texts(model, ids, lambda i: f"{request.input_field}[{i // 2}][{i % 2}]")
     for i, (_, second) in enumerate(pairs):
         field = f"{request.input_field}[{i}]"
         first_ids, second_ids = ids[2 * i], ids[2 * i + 1]

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from serve_app.checkpoint import find_prompt
 from serve_app.errors import ContextLengthExceeded, InvalidRequest
 from serve_app.messages import EmbedRequest, ImageRef, ScoreRequest, Truncation
 from serve_app.tasks.images import RequestImages
 from serve_app.tasks.model import (
+    NO_PREFIX,
     InputBuilder,
     ModelInput,
+    Prefix,
     TextModel,
+    check_texts,
     check_token_ids,
     require_tokens,
     split_document,
@@ -29,20 +33,10 @@ def build_input(model: TextModel, request: EmbedRequest, images: RequestImages |
         InvalidRequest: unknown prompt name, token id outside the vocabulary, input without tokens.
         ContextLengthExceeded: an input may not be cut.
     """
-    prompt = ""
-    if request.prompt is not None:
-        known = model.checkpoint.prompts
-        # A model without any prompts treats queries and documents alike, so their names change nothing.
-        if request.prompt not in known and (known or request.prompt not in {"query", "document"}):
-            raise InvalidRequest(
-                f"prompt: this model has no prompt '{request.prompt[:60]}'; it has: {', '.join(known) or 'none'}",
-                "prompt",
-            )
-        prompt = known.get(request.prompt, "")
+    prefix = Prefix.of(model, _prompt(model, request))
     builder = InputBuilder(PoolingTask.EMBED)
-    texts = [prompt + item if isinstance(item, str) else item for item in request.inputs]
-    fields = [f"{request.input_field}[{i}]" for i in range(len(texts))]
-    add_texts(builder, model, texts, fields, request.truncation)
+    fields = [f"{request.input_field}[{i}]" for i in range(len(request.inputs))]
+    add_texts(builder, model, request.inputs, fields, request.truncation, prefix=prefix)
     _add_images(builder, model, images)
     return builder.build()
 
@@ -52,21 +46,34 @@ def build_pair_input(model: TextModel, request: ScoreRequest, images: RequestIma
 
     The sequences' owners are numbered through: query i is i, document j is `len(queries) + j`.
     """
-    prompts = model.checkpoint.prompts
     builder = InputBuilder(PoolingTask.EMBED)
-    queries = [_prompted(prompts.get("query", ""), query) for query in request.queries]
+    before_query, before_document = (
+        Prefix.of(model, find_prompt(model.checkpoint.prompts, kind) or "") for kind in ("query", "document")
+    )
+    queries, documents = request.queries, request.documents
     single = len(queries) == 1
     fields = [request.query_field if single else f"{request.query_field}[{i}]" for i in range(len(queries))]
-    add_texts(builder, model, queries, fields, Truncation(enabled=False, max_input_tokens=None))
-    documents = [_prompted(prompts.get("document", ""), document) for document in request.documents]
+    whole = Truncation(enabled=False, max_input_tokens=None)
+    add_texts(builder, model, queries, fields, whole, prefix=before_query)
     fields = [f"{request.document_field}[{i}]" for i in range(len(documents))]
-    add_texts(builder, model, documents, fields, request.truncation, first_owner=len(queries))
+    add_texts(builder, model, documents, fields, request.truncation, len(queries), before_document)
     _add_images(builder, model, images)
     return builder.build()
 
 
-def _prompted(prompt: str, item: str | ImageRef) -> str | ImageRef:
-    return prompt + item if isinstance(item, str) else item
+def _prompt(model: TextModel, request: EmbedRequest) -> str:
+    """The model's text for the prompt that the request names, under the caller's own word first."""
+    if request.prompt is None:
+        return ""
+    known = model.checkpoint.prompts
+    sent = request.prompt if request.prompt_sent is None else request.prompt_sent
+    found = find_prompt(known, sent if sent in known else request.prompt)
+    if found is None:
+        field = request.prompt_field
+        raise InvalidRequest(
+            f"{field}: this model has no prompt '{sent[:60]}'; it has: {', '.join(known) or 'none'}", field
+        )
+    return found
 
 
 def _add_images(builder: InputBuilder, model: TextModel, images: RequestImages | None) -> None:
@@ -87,15 +94,22 @@ def add_texts(
     fields: Sequence[str],
     truncation: Truncation,
     first_owner: int = 0,
+    prefix: Prefix = NO_PREFIX,
 ) -> None:
-    """Appends single texts, or ready token ids, each within the model's window; leaves images out."""
+    """Appends single texts, or ready token ids, each within the model's window; leaves images out.
+
+    `prefix` stands before every text, and before none of the token ids.
+    """
     special = model.tokenizer.single
     window = model.window(truncation)
     room = window - special.overhead(pair=False)
-    if room < 1:
-        raise ContextLengthExceeded(f"{window} tokens leave no room for a text", fields[0])
-    texts = [item for item in inputs if isinstance(item, str)]
+    texts = [prefix.text + item for item in inputs if isinstance(item, str)]
+    if room < 1 or (texts and room <= len(prefix.ids)):
+        behind = f" behind the {len(prefix.ids)} tokens of the model's prompt" if prefix.ids else ""
+        raise ContextLengthExceeded(f"{window} tokens leave no room for a text{behind}", fields[0])
     encoded, unread = model.tokenizer.encode_capped(texts, room * truncation.max_chunks)
+    texts_fields = [field for field, item in zip(fields, inputs, strict=True) if isinstance(item, str)]
+    check_texts(model, encoded, texts_fields.__getitem__)
     position = 0
     for i, item in enumerate(inputs):
         owner = first_owner + i
@@ -114,6 +128,7 @@ def add_texts(
             room=room,
             truncation=truncation,
             field=fields[i],
+            prefix=prefix,
         )
         if cut:
             builder.truncated.append(i)
@@ -134,7 +149,7 @@ def _add_ready_ids(
     owner: int,
 ) -> None:
     require_tokens(ids, field)
-    check_token_ids(ids, model.tokenizer.vocab_size, field)
+    check_token_ids(ids, model.vocab_size, field)
     if len(ids) > window:
         if not truncation.enabled:
             raise ContextLengthExceeded(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from serve_app.errors import ContextLengthExceeded, InvalidRequest
 from serve_app.messages import ImageRef, ScoreRequest
 from serve_app.tasks.images import RequestImages
-from serve_app.tasks.model import InputBuilder, ModelInput, TextModel
+from serve_app.tasks.model import InputBuilder, ModelInput, TextModel, check_texts
 from serve_app.tokenization import TokenIds
 from serve_app.vocabulary import PoolingTask
 
@@ -58,12 +58,16 @@ def _encode(model: TextModel, request: ScoreRequest, texts: list[str]) -> list[T
     window = model.window(request.truncation)
     distinct = list(dict.fromkeys(texts))
     encoded, unread = model.tokenizer.encode_capped(distinct, window)
+
+    def name(i: int) -> str:
+        return request.query_field if len(texts) == 1 else f"{request.query_field}[{texts.index(distinct[i])}]"
+
+    check_texts(model, encoded, name)
     sequences = []
     for i, ids in enumerate(encoded):
         sequence = [*special.before, *ids, *special.after]
         if len(sequence) > window or i in unread:
-            number = texts.index(distinct[i])
-            field = request.query_field if len(texts) == 1 else f"{request.query_field}[{number}]"
+            field = name(i)
             raise ContextLengthExceeded(
                 f"{field}: {len(sequence)} tokens, {special.overhead(pair=False)} of them the model's own; there is "
                 f"room for {window}, and a query is never cut",

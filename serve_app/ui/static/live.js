@@ -58,7 +58,7 @@ async function tick() {
     else if (text) page = parse(text, wanted);
   } catch (error) {
     if (mine.signal.aborted) return;
-    said = `The server does not answer: ${error.message}.`;
+    said = error.status === 401 ? "The server wants a key: enter it under “Try it”." : `The server does not answer: ${error.message}.`;
   }
   if (mine.signal.aborted) return;
   if (page) {

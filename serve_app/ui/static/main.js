@@ -10,6 +10,7 @@ import { EXAMPLES, TASKS, mode, request } from "./tasks.js";
 
 let catalogue = [];
 let sending = null;
+let connecting = null;
 
 const radio = (name) => document.querySelector(`input[name=${name}]:checked`).value;
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
@@ -123,7 +124,9 @@ async function example() {
 // --- one request -----------------------------------------------------------------------------------------------------
 
 async function send() {
-  if (sending || $("run").disabled) return;
+  if (sending) return;
+  if (!catalogue.length) return connect();
+  if ($("run").disabled) return;
   sending = new AbortController();
   busy(true);
   let command;
@@ -220,6 +223,25 @@ function askForKey() {
   $("key").focus();
 }
 
+/** Models and versions; where the server wants a key, asked again once there is one. */
+const connect = () => (connecting ??= load().finally(() => { connecting = null; }));
+
+async function load() {
+  key.set($("key").value);
+  try {
+    await loadModels();
+    const { poolserve, vllm } = await version();
+    $("server").textContent = `${poolserve}${vllm ? ` · vLLM ${vllm}` : ""}`;
+    $("error").replaceChildren();
+    $("status").textContent = "Nothing was asked yet.";
+  } catch (error) {
+    if (error.status === 401) {
+      showProblem({ status: 401, body: { error: { message: "This server wants a key.", code: "unauthenticated" } } });
+      askForKey();
+    } else showProblem({ status: 0, body: { error: { message: `The server could not be reached: ${error.message}` } } });
+  }
+}
+
 // --- tabs ------------------------------------------------------------------------------------------------------------
 
 const TABS = ["try", "live"];
@@ -270,16 +292,9 @@ async function start() {
   $("add").addEventListener("click", () => addField().focus());
   $("example").addEventListener("click", example);
   $("stop").addEventListener("click", () => sending?.abort());
-  $("key").addEventListener("change", () => key.set($("key").value));
+  $("key").addEventListener("change", () => (catalogue.length ? key.set($("key").value) : connect()));
   if (location.hash === "#live") select("live", false);
-  try {
-    await loadModels();
-    const { poolserve, vllm } = await version();
-    $("server").textContent = `${poolserve}${vllm ? ` · vLLM ${vllm}` : ""}`;
-    $("status").textContent = "Nothing was asked yet.";
-  } catch (error) {
-    showProblem({ status: 0, body: { error: { message: `The server could not be reached: ${error.message}` } } });
-  }
+  await connect();
   document.documentElement.dataset.ready = "yes";
 }
 

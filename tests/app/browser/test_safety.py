@@ -152,19 +152,29 @@ async def test_errors_name_their_field(app: App, seen: Seen) -> None:
 @pytest.mark.parametrize("app", [{"api_keys": ["secret-key"]}], indirect=True)
 async def test_a_key_is_asked_for_and_kept_in_the_tab_only(app: App, seen: Seen) -> None:
     page = seen.page
-    assert await page.locator("#key-field").is_hidden()
+    assert "wants a key" in await page.inner_text("#error")
+    await page.click("#tab-live")
+    await page.wait_for_selector("#live-status:has-text('wants a key')")
+    await page.click("#tab-try")
+    await page.focus("#key")
+    for sent, press in (("nope", "Enter"), ("secret-key", "Control+Enter")):
+        assert await page.evaluate("document.activeElement.id") == "key"
+        assert await page.locator("#model option").count() == 0
+        await page.fill("#key", sent)
+        async with page.expect_response("**/v1/models"):
+            await page.keyboard.press(press)
+    await page.wait_for_selector("#model option[value=ce]", state="attached")
+    assert await page.inner_text("#error") == ""
+    assert (await page.inner_text("#server")).strip()
     await page.select_option("#model", "ce")
     await page.click("#example")
     await page.click("#run")
-    await page.wait_for_selector("#key")
-    assert await page.evaluate("document.activeElement.id") == "key"
-    await page.keyboard.type("secret-key")
-    await page.keyboard.press("Control+Enter")
     await page.wait_for_selector(".ranked li")
     assert "secret-key" not in await page.inner_text("main")
     assert "$POOLSERVE_API_KEY" in await page.inner_text("#curl pre")
     assert await page.evaluate("[localStorage.length, document.cookie, sessionStorage.length]") == [0, "", 1]
     await page.reload()
+    await page.wait_for_selector("#model option[value=ce]", state="attached")
     assert await page.input_value("#key") == "secret-key"
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import time
+from dataclasses import replace
 
 import numpy as np
 import orjson
@@ -9,9 +10,9 @@ import pytest
 
 from serve_app.api.base import Limits, Meta
 from serve_app.api.embeddings import embed_tei, embeddings
-from serve_app.errors import InvalidRequest, TooLarge, UnknownField
-from serve_app.messages import EmbedRequest, EmbedResult, Truncation
-from serve_app.vocabulary import Operation
+from serve_app.errors import InternalError, InvalidRequest, TooLarge, UnknownField
+from serve_app.messages import EmbedRequest, EmbedResult, ItemError, Truncation
+from serve_app.vocabulary import MediaErrorCode, Operation
 
 CLIENT_BODIES = {
     "openai.embeddings.create": {"model": "m", "input": "a", "encoding_format": "base64"},
@@ -128,6 +129,35 @@ def test_float16_halves_the_bytes(wire):
     np.testing.assert_allclose(np.frombuffer(packed, dtype="<f2").astype(np.float32), rows[0], atol=1e-3)
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_does_not_fit_float16_is_refused_and_never_infinite(wire):
+    body = {"input": ["a", "b"], "encoding_format": "base64", "embed_dtype": "float16"}
+    call = wire.call(embeddings, body)
+    for value in (65_505.0, -1e5, 3e38):
+        with pytest.raises(InvalidRequest) as caught:
+            wire.answer(call, wire.vectors([[1.0, 2.0], [0.5, value]]))
+        assert caught.value.param == "embed_dtype"
+        assert caught.value.message == (
+            f"embed_dtype: {np.float32(abs(value)):.6g} does not fit float16; ask for float32, or normalize"
+        )
+        whole = wire.answer(wire.call(embeddings, {**body, "embed_dtype": None}), wire.vectors([[1, 2], [0.5, value]]))
+        assert base64.b64decode(whole["data"][1]["embedding"]) == np.array([0.5, value], "<f4").tobytes()
+    fits = wire.answer(call, wire.vectors([[65_504.0, -65_504.0], [1e-9, 0.0]]))
+    packed = np.frombuffer(base64.b64decode(fits["data"][0]["embedding"]), "<f2")
+    assert packed.tolist() == [65_504, -65_504]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_failed_inputs_row_is_not_what_does_not_fit(wire):
+    call = wire.call(embeddings, {"input": ["a", "b"], "encoding_format": "base64", "embed_dtype": "float16"})
+    result = wire.vectors([[1.0, 2.0], [np.nan, np.nan]])
+    error = ItemError(1, MediaErrorCode.UNREACHABLE, "input[1].image: gone")
+    answer = wire.answer(call, replace(result, served=replace(result.served, errors=[error])))
+    assert [item["embedding"] for item in answer["data"]] == ["ADwAQA==", None]
+    with pytest.raises(InternalError):  # our fault, whatever was asked for
+        wire.answer(call, wire.vectors([[1.0, 2.0], [np.inf, 0.0]]))
+
+
 def test_embed_dtype_without_base64_is_listed_as_ignored(wire):
     assert wire.call(embeddings, {"input": "a", "embed_dtype": "float16", "user": "u"}).ignored == (
         "embed_dtype",
@@ -158,11 +188,17 @@ def test_vectors_that_are_a_slice_of_something_larger(wire):
         ({"input_type": "search_query"}, "query"),
         ({"input_type": "search_document"}, "document"),
         ({"prompt_name": "search_query"}, "search_query"),
+        ({"prompt_name": "passage"}, "document"),
         ({"task": "retrieval.query", "prompt_name": "query"}, "query"),
+        ({"input_type": "document", "prompt_name": "passage"}, "document"),
+        ({"input_type": "passage", "prompt_name": "document"}, "document"),
     ],
 )
 def test_prompts(wire, fields, prompt):
-    assert wire.call(embeddings, {"input": "a", **fields}).request.prompt == prompt
+    request = wire.call(embeddings, {"input": "a", **fields}).request
+    assert request.prompt == prompt
+    if fields:  # the caller's own field and word, of several the last one
+        assert (request.prompt_field, request.prompt_sent) == list(fields.items())[-1]
 
 
 @pytest.mark.parametrize(
@@ -177,6 +213,7 @@ def test_normalize_under_each_of_its_names(wire, fields, normalize):
     ("fields", "message"),
     [
         ({"task": "retrieval.query", "input_type": "document"}, "task and input_type contradict each other"),
+        ({"input_type": "query", "prompt_name": "search_query"}, "input_type and prompt_name contradict each other"),
         ({"normalize": True, "normalized": False}, "normalize and normalized contradict each other"),
         (
             {"encoding_format": "float", "embedding_type": "base64"},

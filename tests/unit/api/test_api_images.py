@@ -18,7 +18,7 @@ from serve_app.api.openapi import openapi
 from serve_app.api.rerank import rerank, rerank_any, rerank_v2
 from serve_app.api.routes import ROUTES
 from serve_app.api.score import PAIRS, score
-from serve_app.errors import CallerError, InternalError, InvalidRequest, TooLarge, UnknownField, error_body
+from serve_app.errors import InternalError, InvalidRequest, TooLarge, UnknownField, error_body
 from serve_app.messages import EmbedRequest, EmbedResult, ImageRef, ItemError, ScoreRequest, ScoreResult
 from serve_app.vocabulary import MediaErrorCode
 
@@ -156,36 +156,27 @@ def test_base64_of_every_remainder(length):
     ["A", "QUJDR", "QQ=", "Q===", "=", "====", "QQ==QQ==", "Q=Q=", "QQ=====", "QUJD!", "QUJD\x00", "é", "\ud800",
      "example.org/a.png", "<svg/>", "[1,2]", "QUJD,QUJD", "QUJDÄ", "QU\u00a0JD", "1:QQ=="],
 )  # fmt: skip
-def test_what_is_no_base64_is_refused_and_not_skipped(wire, text):
-    error = wire.refusal(rerank, {"query": "q", "documents": ["a", {"image": text}]})
-    assert type(error) is InvalidRequest
-    assert error.message == "documents[1].image: must be a URL with its scheme, a data: URL or base64; got neither"
-    assert error.param == "documents[1].image"
-    error = wire.refusal(embeddings, {"input": [{"image_url": {"url": f"data:image/png;base64,{text}"}}]})
-    assert error.message == "input[0].image_url.url: what follows the comma of the data: URL must be base64"
+def test_what_is_no_base64_costs_its_document_and_is_not_skipped(wire, text):
+    complaint = "must be a URL with its scheme, a data: URL or base64; got neither"
+    request = wire.call(rerank, {"query": "q", "documents": ["a", {"image": text}]}).request
+    assert request.documents == ["a", ImageRef(data=b"", complaint=f"documents[1].image: {complaint}")]
+    error = wire.refusal(rerank, {"query": {"image": text}, "documents": ["a"]})
+    assert (type(error), error.message, error.param) == (InvalidRequest, f"query.image: {complaint}", "query.image")
+    sent = {"image_url": {"url": f"data:image/png;base64,{text}"}}
+    (image,) = wire.call(embeddings, {"input": [sent]}).request.inputs
+    assert image.complaint == "input[0].image_url.url: what follows the comma of the data: URL must be base64"
     orjson.dumps(error_body(error))
 
 
 # --- what is refused, and where it says it is ------------------------------------------------------------------------
 
 _FORM = "must be a URL, a data: URL or base64; got"
-BAD = [
+UNUSABLE = [
     ({"image": ""}, ".image", "must not be empty"),
     ({"image": " \n"}, ".image", "must not be empty"),
     ({"image": "data:image/png;base64,"}, ".image", "must not be empty"),
     ({"image": "data:image/png;base64, \n"}, ".image", "must not be empty"),
-    ({"image": 5}, ".image", f"{_FORM} a number"),
-    ({"image": True}, ".image", f"{_FORM} true"),
-    ({"image": {"url": URL}}, ".image", f"{_FORM} an object"),
-    ({"image": [URL]}, ".image", f"{_FORM} a list"),
-    # img.tolist(): megabytes of JSON that no one reads fast.
-    ({"image": [[[0, 1, 2]]]}, ".image", f"{_FORM} a list"),
-    ({"image_url": [[0]]}, ".image_url", f"{_FORM} a list"),
     ({"image_url": ""}, ".image_url", "must not be empty"),
-    ({"image_url": {}}, ".image_url.url", "is required"),
-    ({"image_url": {"url": None}}, ".image_url.url", "is required"),
-    ({"image_url": {"url": 3}}, ".image_url.url", f"{_FORM} a number"),
-    ({"image_url": {"url": URL, "size": 3}}, ".image_url", "unknown field 'size' beside 'url'"),
     ({"image": "data:image/png,%89PNG"}, ".image", "a data: URL must read data:image/…;base64,…"),
     ({"image": "data:base64,QUJD"}, ".image", "a data: URL must read data:image/…;base64,…"),
     ({"image": "data:image/png;base64"}, ".image", "a data: URL must read data:image/…;base64,…"),
@@ -196,6 +187,25 @@ BAD = [
         ".image",
         "a data: URL must be of an image; its media type is 'text/html'",
     ),
+    (
+        {"content": [{"type": "image_url", "image_url": {"url": ""}}]},
+        ".content[0].image_url.url",
+        "must not be empty",
+    ),
+]
+"""Strings that are no image: a document's own fault."""
+BAD = [
+    ({"image": 5}, ".image", f"{_FORM} a number"),
+    ({"image": True}, ".image", f"{_FORM} true"),
+    ({"image": {"url": URL}}, ".image", f"{_FORM} an object"),
+    ({"image": [URL]}, ".image", f"{_FORM} a list"),
+    # img.tolist(): megabytes of JSON that no one reads fast.
+    ({"image": [[[0, 1, 2]]]}, ".image", f"{_FORM} a list"),
+    ({"image_url": [[0]]}, ".image_url", f"{_FORM} a list"),
+    ({"image_url": {}}, ".image_url.url", "is required"),
+    ({"image_url": {"url": None}}, ".image_url.url", "is required"),
+    ({"image_url": {"url": 3}}, ".image_url.url", f"{_FORM} a number"),
+    ({"image_url": {"url": URL, "size": 3}}, ".image_url", "unknown field 'size' beside 'url'"),
     ({"text": "a", "image": URL}, "", "text or image, not both"),
     ({"text": "", "image": URL}, "", "text or image, not both"),
     ({"text": "a", "image_url": {"url": URL}}, "", "text or image_url, not both"),
@@ -218,11 +228,6 @@ BAD = [
     ),
     ({"content": [{"type": "image_url"}]}, ".content[0].image_url", "is required"),
     (
-        {"content": [{"type": "image_url", "image_url": {"url": ""}}]},
-        ".content[0].image_url.url",
-        "must not be empty",
-    ),
-    (
         {"content": [{"type": "image_url", "image_url": URL, "alt": "x"}]},
         ".content[0]",
         "unknown field 'alt' beside 'image_url'",
@@ -243,6 +248,31 @@ def test_bad_images_name_field_and_index(wire, sent, where, complaint):
     assert wire.refusal(embeddings, {"input": ["a", sent]}).message == f"input[1]{where}: {complaint}"
 
 
+@pytest.mark.parametrize(("sent", "where", "complaint"), UNUSABLE)
+def test_strings_that_are_no_image_keep_their_place_and_say_why(wire, sent, where, complaint):
+    def found(adapter, body, field):
+        (image,) = [item for item in getattr(wire.call(adapter, body).request, field) if isinstance(item, ImageRef)]
+        assert (image.url, image.data) == (None, b"")
+        return image.complaint
+
+    assert found(rerank, {"query": "q", "documents": ["a", sent]}, "documents") == f"documents[1]{where}: {complaint}"
+    assert found(rerank, {"query": "q", "documents": sent}, "documents") == f"documents{where}: {complaint}"
+    assert found(score, {"queries": "q", "items": ["a", sent]}, "documents") == f"items[1]{where}: {complaint}"
+    assert found(embeddings, {"input": ["a", sent]}, "inputs") == f"input[1]{where}: {complaint}"
+    for adapter, body, field in (
+        (rerank, {"query": sent, "documents": ["a"]}, "query"),
+        (score, {"data_1": ["q", sent], "data_2": ["a", "b"]}, "data_1[1]"),
+    ):
+        error = wire.refusal(adapter, body)
+        expected = (InvalidRequest, f"{field}{where}: {complaint}", f"{field}{where}")
+        assert (type(error), error.message, error.param) == expected
+
+
+def test_an_unusable_image_counts_as_one():
+    with pytest.raises(TooLarge, match="documents: 3 images"):
+        rerank({"query": "q", "documents": [{"image": ""}] * 3}, Limits(max_documents=10, max_images=2))
+
+
 @pytest.mark.parametrize("kind", ["video_url", "input_image", "image", None, 3, [1]])
 def test_parts_of_other_kinds_are_refused(wire, kind):
     error = wire.refusal(rerank, {"query": "q", "documents": [{"content": [{"type": kind, "image_url": URL}]}]})
@@ -256,7 +286,9 @@ def test_a_part_outside_of_a_content_list_says_what_it_is(wire):
 
 def test_no_message_repeats_an_image(wire):
     for sent in (BASE64 + "!", f"data:image/png;base64,{BASE64}!", f"data:image/png,{BASE64}"):
-        assert BASE64[:12] not in wire.refusal(rerank, {"query": "q", "documents": [{"image": sent}]}).message
+        (image,) = wire.call(rerank, {"query": "q", "documents": [{"image": sent}]}).request.documents
+        assert image.complaint
+        assert BASE64[:12] not in image.complaint + repr(image)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -528,8 +560,8 @@ def test_images_are_read_fast():
     # No scheme is looked for in a megabyte of letters, and a wrong character ends it.
     wrong = {"query": "q", "documents": [{"image": "a" * 2**20 + ":"}]}
 
-    def refused():
-        with pytest.raises(CallerError):
-            rerank(wrong, limits)
+    def unusable():
+        (image,) = rerank(wrong, limits).request.documents
+        assert image.complaint
 
-    assert cpu_seconds(refused) < 0.06
+    assert cpu_seconds(unusable) < 0.06

@@ -38,16 +38,19 @@ def test_data_is_passed_on_as_it_is(wire):
 
 
 @pytest.mark.parametrize(
-    ("sent", "truncation"),
+    ("sent", "truncation", "beside"),
     [
-        ({"truncate": True}, Truncation(True)),
-        ({"truncate": False}, Truncation(False)),
-        ({"truncate_prompt_tokens": 9}, Truncation(True, None, 9)),
-        ({"truncate_prompt_tokens": -1}, Truncation(True)),
+        ({"truncate": None}, Truncation(False), {}),
+        ({"truncate": True}, Truncation(True), {"truncate": True}),
+        ({"truncate": False}, Truncation(False), {"truncate": False}),
+        ({"truncate": "END"}, Truncation(True), {"truncate": True}),
+        ({"truncate_prompt_tokens": 9}, Truncation(True, None, 9), {"truncate_prompt_tokens": 9}),
+        ({"truncate_prompt_tokens": -1}, Truncation(True), {"truncate_prompt_tokens": -1}),
     ],
 )
-def test_a_plugins_texts_are_cut_only_if_asked(wire, sent, truncation):
-    assert wire.call(pooling, {"data": 1, **sent}).request.truncation == truncation
+def test_a_plugins_texts_are_cut_only_if_asked_and_what_was_asked_is_known(wire, sent, truncation, beside):
+    request = wire.call(pooling, {"data": 1, **sent}).request
+    assert (request.truncation, request.beside) == (truncation, beside)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +119,15 @@ def test_base64(wire, dtype, numpy_type):
     assert wire.call(pooling, {**body, "encoding_format": "float"}).ignored == (
         ("embed_dtype",) if dtype == "float16" else ()
     )
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_does_not_fit_float16_is_refused(wire):
+    row = np.array([[1, 2], [3, 1e5]], np.float32)
+    call = wire.call(pooling, {"input": "a", "encoding_format": "base64", "embed_dtype": "float16"})
+    with pytest.raises(InvalidRequest, match="embed_dtype: 100000 does not fit float16") as caught:
+        wire.answer(call, PoolResult((row,), wire.served()))
+    assert caught.value.param == "embed_dtype"
 
 
 def test_answers_to_data_are_the_processors(wire):

@@ -384,9 +384,13 @@ def test_fields_that_mean_the_same_may_not_disagree(wire):
     assert error.message == "instruction and chat_template_kwargs contradict each other"
 
 
-@pytest.mark.parametrize("fields", [{"instruction": "find"}, {"chat_template_kwargs": {"instruction": "find"}}])
-def test_instruction(wire, fields):
-    assert wire.call(rerank, {**BODY, **fields}).request.instruction == "find"
+INSTRUCTIONS = {"instruction": "find", "chat_template_kwargs": {"instruction": "find"}}
+
+
+@pytest.mark.parametrize("names", [["instruction"], ["chat_template_kwargs"], ["chat_template_kwargs", "instruction"]])
+def test_instruction(wire, names):
+    request = wire.call(rerank, {**BODY, **{name: INSTRUCTIONS[name] for name in names}}).request
+    assert (request.instruction, request.instruction_fields) == ("find", tuple(names))
 
 
 def test_the_tei_shape_gets_a_bare_list(wire):

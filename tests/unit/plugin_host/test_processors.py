@@ -81,7 +81,10 @@ async def test_an_llm_rerankers_template_comes_from_the_config(checkpoints: Chec
     answer = server.answer(RERANK, label_values())
     settings = {"max_model_len": 512, "template": "qwen3-reranker"}
     assert bare(answer) == await ours(folder, "rerank", RERANK, **settings)
-    assert bare(answer) != await ours(folder, "rerank", RERANK, max_model_len=512)
+    other = {**settings, "template": {"prefix": "", "head": "{query}", "suffix": "", "instruction": ""}}
+    assert bare(answer) != await ours(folder, "rerank", RERANK, **other)
+    with pytest.raises(ValueError, match="template: the checkpoint's tokenizer puts nothing between"):
+        await ours(folder, "rerank", RERANK, max_model_len=512)
 
 
 def test_an_option_of_ours_that_is_wrong_stops_the_start(checkpoints: Checkpoints) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from serve_app.api.base import Limits, Meta
 from serve_app.api.proto import poolserve_pb2 as pb
+from serve_app.errors import InvalidRequest
 from serve_app.messages import (
     AbsaItem,
     AbsaResult,
@@ -94,6 +95,16 @@ def test_packed_floats_have_the_bytes_that_a_java_client_expects() -> None:
     one = np.array([1.0, -2.0], np.float32)
     assert answers.packed([one], pb.FLOAT_FORMAT_FLOAT32) == [bytes.fromhex("0000803f000000c0")]
     assert answers.packed([one], pb.FLOAT_FORMAT_FLOAT16) == [bytes.fromhex("003c00c0")]
+
+
+def test_vectors_that_do_not_fit_float16_are_refused_by_the_field_that_asked() -> None:
+    vectors = np.array([[1.0, 2.0], [65_504.0, -65_536.0]], np.float32)
+    request = pb.EmbedRequest(input=[pb.EmbedInput(text="a"), pb.EmbedInput(text="b")], format=pb.FLOAT_FORMAT_FLOAT16)
+    with pytest.raises(InvalidRequest, match="format: 65536 does not fit float16") as caught:
+        answer("Embed", request, EmbedResult(vectors, SERVED))
+    assert caught.value.param == "format"
+    request.format = pb.FLOAT_FORMAT_FLOAT32
+    assert answer("Embed", request, EmbedResult(vectors, SERVED)).vectors[1] == vectors[1].tobytes()
 
 
 def test_an_input_without_a_vector_keeps_its_place_and_is_never_a_number() -> None:

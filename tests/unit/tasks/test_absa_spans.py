@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from serve_app.tasks.absa.labels import TokenLabel
 from serve_app.tasks.absa.reference import _labelled, _spans
-from serve_app.tasks.absa.spans import Characters, find_spans, find_term
+from serve_app.tasks.absa.spans import Characters, find_spans
+from serve_app.tasks.absa.terms import Terms
 from serve_app.tasks.absa.windows import merge_windows, window_starts
 from serve_app.tasks.absa.words import Units, make_units
 from serve_app.vocabulary import Aggregation
@@ -182,10 +183,50 @@ def test_windows_cover_a_text_and_each_token_is_taken_where_it_has_most_context(
         assert merged[token, 0] == min(number for number, size in context.items() if size == max(context.values()))
 
 
-def test_where_a_text_names_an_aspect() -> None:
-    assert find_term("The Food, the food", "food") == (14, 18)
-    assert find_term("The FOOD", "food") == (4, 8)
-    assert find_term("음식이 좋아요", "음식") == (0, 2)
-    assert find_term("İstanbul food", "food") == (9, 13)  # lower() of the first letter has two code points
-    assert find_term("nothing", "food") == (0, 0)
-    assert find_term("a+b", "+") == (1, 2)
+NFD = unicodedata.normalize("NFD", "이 집 음식은 정말 맛있어요")
+
+
+@pytest.mark.parametrize(
+    ("text", "term", "place"),
+    [
+        ("The Food, the food", "food", (14, 18)),
+        ("The FOOD", "food", (4, 8)),
+        ("음식이 좋아요", "음식", (0, 2)),
+        ("İstanbul food", "food", (9, 13)),  # lower() of the first letter has two code points
+        ("nothing", "food", (0, 0)),
+        ("a+b", "+", (1, 2)),
+        ("food", "", (0, 0)),
+        (NFD, "음식", (NFD.index("\u110b\u1173\u11b7"), NFD.index("\u110b\u1173\u11ab"))),
+        ("음식은", unicodedata.normalize("NFD", "음식"), (0, 2)),
+        ("CAFE\u0301", "café", (0, 5)),
+        ("cafe\u0301 rocks", "cafe", (0, 0)),  # half of its last character
+        ("STRASSE", "straße", (0, 7)),
+        ("Straße", "STRASSE", (0, 6)),
+        ("straße", "s", (0, 1)),  # not half of the letter that folds to two
+        ("The skeyboard broke a key", "key", (22, 25)),  # a word before a part of one
+        ("The skeyboard broke a KEY", "key", (22, 25)),
+        ("skeyboard", "key", (1, 4)),  # the part where there is no word
+        ("keys and a Key", "key", (11, 14)),
+        ("피자음식이나 음식이", "음식", (7, 9)),  # a word's beginning before its inside
+        ("이pizza가 아니라 pizza가", "pizza", (12, 17)),
+        ("这家餐厅的菜很好吃", "餐厅", (2, 4)),
+        ("👍🏽 food 👍", "👍", (8, 9)),  # another skin colour is another character
+        ("key\r\nkey", "\n", (0, 0)),
+    ],
+)
+def test_where_a_text_names_an_aspect(text: str, term: str, place: tuple[int, int]) -> None:
+    assert Terms(text).find(term) == place
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXT, TEXT)
+def test_a_names_place_is_one_of_whole_characters(text: str, term: str) -> None:
+    start, end = Terms(text).find(term)
+    edges = {0, *(match.end() for match in regex.finditer(r"\X", text))}
+    assert {start, end} <= edges
+    if end:
+        fold = [
+            unicodedata.normalize("NFC", unicodedata.normalize("NFC", part).casefold())
+            for part in (text[start:end], term)
+        ]
+        assert fold[0] == fold[1]

@@ -128,6 +128,21 @@ async def test_a_failed_image_has_no_score_and_the_others_have_theirs(mode: str,
     assert (caught.value.code, caught.value.param) == ("media_unreachable", "documents[0].image")
 
 
+@pytest.mark.parametrize("task", ["embed", "image_rank"])
+async def test_what_is_no_image_is_never_loaded(task: str, clip_folder: Path, executor: ThreadPoolExecutor) -> None:
+    case = Case(FUSION if task == "image_rank" else clip_folder, task, executor)
+    bad = ImageRef(data=b"", complaint="documents[1].image: must not be empty")
+    for _ in range(2):  # the second time nothing is loaded at all
+        result = await case.run(ScoreRequest(["red"], [*urls(1), bad, *urls(2)]))
+        assert np.isnan(result.scores).tolist() == [False, True, False]
+        assert list(result.served.errors) == [ItemError(1, MediaErrorCode.UNDECODABLE, bad.complaint)]
+        assert case.loader.loaded == 2
+    with pytest.raises(NoUsableImage) as caught:
+        await case.run(ScoreRequest(["red"], [bad, bad]))
+    assert (caught.value.code, caught.value.param) == ("media_undecodable", "documents[1].image")
+    assert case.loader.loaded == 2
+
+
 async def test_pairs_of_which_one_side_fails(clip_folder: Path, executor: ThreadPoolExecutor) -> None:
     case = Case(clip_folder, "embed", executor)
     dead = ImageRef(url="http://host/none")

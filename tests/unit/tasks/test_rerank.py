@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from transformers import AutoTokenizer
@@ -9,8 +11,8 @@ from transformers import AutoTokenizer
 from serve_app.errors import ContextLengthExceeded, InternalError, InvalidRequest
 from serve_app.messages import EngineOutput, ScoreRequest, Truncation
 from serve_app.settings import QWEN3_RERANKER
-from serve_app.tasks.model import ModelInput
-from serve_app.tasks.rerank.build_input import build_input
+from serve_app.tasks.model import ModelInput, TextModel
+from serve_app.tasks.rerank.build_input import build_input, reads_instruction
 from serve_app.tasks.rerank.postprocess import postprocess
 from tests.checkpoints import Checkpoints
 from tests.unit.models import text_model
@@ -96,6 +98,92 @@ def test_chunks_cover_the_document_and_the_best_counts(checkpoints: Checkpoints)
     assert postprocess(model, request, built, EngineOutput(values, 0, 0)).tolist() == [1.0, 9.0]
 
 
+def _own_tokens(model: TextModel, prefix: str, document: str) -> tuple[list[int], list[int]]:
+    """Tokens of prefix and document together, split by where their characters are: (the prefix's, the document's)."""
+    encoding = AutoTokenizer.from_pretrained(model.checkpoint.folder)(
+        prefix + document, add_special_tokens=False, return_offsets_mapping=True
+    )
+    ids, ends = encoding["input_ids"], [end for _, end in encoding["offset_mapping"]]
+    shared = sum(end <= len(prefix) for end in ends)
+    return ids[:shared], ids[shared:]
+
+
+PREFIXES = {"space": " ", "words": "\n<Document>: ", "grows": "\n<Document>: pass", "none": ""}
+
+
+def _template_model(checkpoints: Checkpoints, prefix: str, **changes: Any) -> TextModel:
+    template = {"prefix": "P:", "head": "I {instruction} Q {query}", "suffix": "S", "instruction": "x"}
+    values = {"max_model_len": 48, "template": {**template, "document_prefix": prefix}}
+    return text_model(checkpoints.qwen3(), "rerank", **(values | changes))
+
+
+@pytest.mark.parametrize(
+    "document", [LONG[:200], "age of boots " * 20, " leading" * 20, "\nnew\nlines" * 20, ".dot" * 60]
+)
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_every_piece_has_the_documents_prefix(checkpoints: Checkpoints, prefix: str, document: str) -> None:
+    model = _template_model(checkpoints, PREFIXES[prefix])
+    tokenizer = AutoTokenizer.from_pretrained(model.checkpoint.folder)
+    head, before, suffix = (tokenizer.encode(text, add_special_tokens=False) for text in ("P:", PREFIXES[prefix], "S"))
+    head += tokenizer.encode("I x Q fox", add_special_tokens=False)
+    shared, own = _own_tokens(model, PREFIXES[prefix], document)
+    room = 48 - len(head) - len(suffix)
+    request = ScoreRequest(["fox"], [document], truncation=Truncation(max_chunks=3))
+    built = build_input(model, request)
+    pieces = [sequence[len(head) : -len(suffix)] for sequence in _sequences(built)]
+    assert len(pieces) > 1
+    assert all(sequence[: len(head)] == head for sequence in _sequences(built))
+    # The first piece is the official prompt's, which tokenizes both together.
+    assert pieces[0] == (shared + own)[:room]
+    assert all(piece[: len(before)] == before for piece in pieces[1:])
+    rest = [token for piece in pieces[1:] for token in piece[len(before) :]]
+    read = [*pieces[0][len(shared) :], *rest]
+    assert read == own[: len(read)]
+    assert bool(built.truncated) == (len(read) < len(own))
+    assert max(map(len, pieces)) <= room
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("limit", [1, 5])
+def test_max_tokens_per_doc_counts_the_documents_own(checkpoints: Checkpoints, prefix: str, limit: int) -> None:
+    model = _template_model(checkpoints, PREFIXES[prefix], max_model_len=64)
+    documents = ["fox", "a fox of waterproof winter boots", ""]
+    truncation = Truncation(max_document_tokens=limit)
+    built = build_input(model, ScoreRequest(["fox"], documents, truncation=truncation))
+    (around,) = model.tokenizer.encode(["S"])
+    empty = len(_sequences(built)[2]) - len(model.tokenizer.encode([PREFIXES[prefix]])[0])
+    cut = []
+    for i, (document, sequence) in enumerate(zip(documents, _sequences(built), strict=True)):
+        shared, own = _own_tokens(model, PREFIXES[prefix], document)
+        assert sequence[empty - len(around) : -len(around)] == shared + own[:limit]
+        cut += [i] if len(own) > limit else []
+    assert built.truncated == tuple(cut)
+    refused = ScoreRequest(["fox"], documents[1:], truncation=Truncation(enabled=False, max_document_tokens=limit))
+    count = len(_own_tokens(model, PREFIXES[prefix], documents[1])[1])
+    with pytest.raises(ContextLengthExceeded, match=rf"{count} tokens; there is room for {limit} "):
+        build_input(model, refused)
+
+
+def test_a_query_that_leaves_room_for_the_prefix_only_is_refused(checkpoints: Checkpoints) -> None:
+    prefix = PREFIXES["words"]
+    sizes = [
+        len(ids) for ids in _template_model(checkpoints, prefix).tokenizer.encode(["P:", "I x Q fox", prefix, "S"])
+    ]
+    just = _template_model(checkpoints, prefix, max_model_len=sum(sizes) + 1)
+    assert len(_sequences(build_input(just, ScoreRequest(["fox"], ["boots of a fox"])))[0]) == sum(sizes) + 1
+    for length in (sum(sizes), sum(sizes) - 1):
+        model = _template_model(checkpoints, prefix, max_model_len=length)
+        with pytest.raises(ContextLengthExceeded, match=rf"{sum(sizes) - sizes[1]} are the model's own"):
+            build_input(model, ScoreRequest(["fox"], ["boots"]))
+
+
+def test_whether_an_instruction_reaches_the_model(checkpoints: Checkpoints) -> None:
+    assert reads_instruction(_template_model(checkpoints, ""))
+    assert not reads_instruction(text_model(checkpoints.bert(), "rerank"))
+    template = {"prefix": "", "head": "{query}", "suffix": "", "instruction": ""}
+    assert not reads_instruction(text_model(checkpoints.qwen3(), "rerank", template=template))
+
+
 def test_qwen3_prompt_is_the_official_one_and_the_instruction_is_applied(checkpoints: Checkpoints) -> None:
     folder = checkpoints.qwen3()
     model = text_model(folder, "rerank", template="qwen3-reranker", max_model_len=1024)
@@ -135,7 +223,8 @@ def test_a_template_keeps_its_suffix_when_the_document_is_cut(checkpoints: Check
 
 
 def test_an_input_without_tokens_is_refused(checkpoints: Checkpoints) -> None:
-    model = text_model(checkpoints.qwen3(), "rerank")  # no template, no special tokens
+    template = {"prefix": "", "head": "{query}", "suffix": "", "instruction": ""}
+    model = text_model(checkpoints.qwen3(), "rerank", template=template)  # nothing of its own around a pair
     with pytest.raises(InvalidRequest, match=r"documents\[0\]: has no tokens"):
         build_input(model, ScoreRequest([""], [""]))
 

@@ -129,6 +129,13 @@ def test_prompts_are_the_checkpoints_the_official_ones_or_must_be_said(
     reading = _read(e5, "embed", prompts=configured)
     assert reading.prompts == {"query": "own: "}
     assert "prompts" in _differing(reading)
+    # sentence-transformers writes empty ones where nobody set any: they say nothing against the official ones
+    (e5 / "config_sentence_transformers.json").write_text('{"prompts": {"query": "", "document": ""}}')
+    assert "prompts" not in _differing(_read(e5, "embed", prompts={"query": "query: ", "passage": "passage: "}))
+    (plain / "config_sentence_transformers.json").write_text('{"prompts": {"query": "", "document": ""}}')
+    assert "prompts" not in _differing(_read(plain, "embed", {"prompts": {}}))
+    with pytest.raises(CannotTell, match="prompts: the configuration has some"):
+        _read(plain, "embed", prompts=configured)
 
 
 def test_the_window_is_the_checkpoints_least(checkpoints: Checkpoints, tmp_path: Path) -> None:

@@ -176,9 +176,8 @@ def test_what_is_wrong_with_a_server(both: Both) -> None:
         both.http("ce", version="7")
     with pytest.raises(CannotServe, match="for task rerank, not embed"):
         both.http("ce", task="embed")
-    served = both.http("ce", key="wrong")
-    with pytest.raises(CannotServe, match="answered 401"):
-        served.run(ScoreRequest(["a"], ["b"]))
+    with pytest.raises(CannotServe, match="/version answered 401: a valid key is required"):
+        both.http("ce", key="wrong")
     served = both.http("ce")
     both.backend.failures += [EngineDead("dead"), EngineDead("dead")]
     with pytest.raises(CannotServe, match="answered 503: dead"):
