@@ -11,6 +11,7 @@ import { EXAMPLES, TASKS, mode, request } from "./tasks.js";
 let catalogue = [];
 let sending = null;
 let connecting = null;
+let filling = null;
 
 const radio = (name) => document.querySelector(`input[name=${name}]:checked`).value;
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
@@ -105,7 +106,12 @@ async function items() {
   return [...urls, ...files];
 }
 
-async function example() {
+/** The example's pictures are drawn first; a request that is sent meanwhile waits for them. */
+function example() {
+  filling = fill();
+}
+
+async function fill() {
   const kind = mode(task(), radio("what"));
   const images = radio("kind") === "images";
   const given = images && kind === "rank" ? EXAMPLES.pictures : EXAMPLES[kind];
@@ -133,6 +139,7 @@ async function send() {
   let response;
   try {
     key.set($("key").value);
+    await filling;
     const kind = mode(task(), radio("what"));
     const sent = await items();
     const form = {

@@ -252,6 +252,17 @@ async def _pictures(seen: Seen) -> None:
     await seen.page.wait_for_selector(".ranked img")
 
 
+async def test_a_request_waits_for_the_example_that_is_being_drawn(seen: Seen) -> None:
+    slow = (
+        "() => { const draw = HTMLCanvasElement.prototype.toBlob;"
+        " HTMLCanvasElement.prototype.toBlob = function (...given)"
+        " { setTimeout(() => draw.apply(this, given), 500); }; }"
+    )
+    await seen.page.evaluate(slow)
+    await _pictures(seen)
+    assert await seen.page.locator(".ranked img").count() == 4
+
+
 async def _others(seen: Seen) -> None:
     for model in ("absa", "clf", "emb"):
         await seen.page.select_option("#model", model)
