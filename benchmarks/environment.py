@@ -158,6 +158,9 @@ def shorten(value: Any) -> Any:
 
 
 def _shorten_word(word: str) -> str:
+    if os.pathsep in word and all(map(os.path.isabs, filter(None, word.rpartition("=")[2].split(os.pathsep)))):
+        before, equals, paths = word.rpartition("=")  # such as PYTHONPATH
+        return before + equals + os.pathsep.join(map(_shorten_word, paths.split(os.pathsep)))
     before, equals, path = word.rpartition("=")
     # The parent too: a results folder may not exist yet. A route such as /v1/rerank has neither.
     if path.count("/") < 2 or not os.path.isabs(path) or not any(map(os.path.lexists, (path, os.path.dirname(path)))):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,9 @@ def test_results_hold_no_folders_of_this_machine(tmp_path: Path) -> None:
     assert found == {"a": ["serve …/model --x=…/model", "/v1/rerank", 3, "…/new.json"]}
     inside = environment.REPOSITORY / "benchmarks" / "README.md"
     assert environment.shorten(str(inside)) == "benchmarks/README.md"
+    folders = os.pathsep.join(map(str, (model, environment.REPOSITORY, inside.parent)))
+    assert environment.shorten({"PYTHONPATH": folders}) == {"PYTHONPATH": "…/model:.:benchmarks"}
+    assert environment.shorten(f"--path={folders} a:b") == "--path=…/model:.:benchmarks a:b"
 
 
 def test_the_environment_is_described() -> None:
