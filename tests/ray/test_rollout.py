@@ -122,6 +122,7 @@ class Site:
 
     def kill_one(self, application: str, deployment: str) -> None:
         """Kills one of two replicas and waits for the one in its place."""
+        self.settled()
         before = self.replicas(application, deployment)
         assert len(before) == 2
         victim = next(iter(before))
@@ -214,6 +215,7 @@ def test_the_table_flips(site: Site) -> None:
 
 def test_a_wrong_table_changes_nothing(site: Site) -> None:
     site.begin("wrong table")
+    site.settled()  # a replica that takes a table is none of the running ones
     before = set(site.replicas("gateway", "Gateway"))
     good = site.path.read_text()
     site.edit(lambda config: _table(config)["models"]["ce"]["versions"]["2"].update(weight=0))
