@@ -14,10 +14,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from serve_app.checkpoint import Checkpoint
 from serve_app.engine.admission import Admission
@@ -25,20 +23,14 @@ from serve_app.engine.canary import canary_batch, check_output
 from serve_app.engine.fair_share import FairShare
 from serve_app.engine.protocol import EngineLoad
 from serve_app.engine.pulse import Pulse
-from serve_app.engine.torch_weights import load_dense, load_module, padding_token
+from serve_app.engine.torch_forward import LoadedModel, LongArray, StepInputs, forward, import_libraries, load
 from serve_app.errors import EngineDead, InternalError, InvalidRequest
-from serve_app.messages import EngineBatch, EngineOutput, FloatArray, IntArray, LoadedImages, MissingImages
+from serve_app.messages import EngineBatch, EngineOutput, FloatArray, LoadedImages, MissingImages
 from serve_app.settings import ModelSettings
-from serve_app.sources import fetch_weights
 from serve_app.startup import Phase, StartClock, StartTimes
-from serve_app.vocabulary import PoolingTask, PoolingType, Task
-
-LongArray = npt.NDArray[np.int64]
+from serve_app.vocabulary import PoolingTask, Task
 
 logger = logging.getLogger(__name__)
-
-GROUP_TOKENS = {"cpu": 64, "cuda": 2_048}
-"""What a group costs beside its tokens, in tokens: launching the kernels of its layers."""
 
 
 @dataclass(eq=False, slots=True)
@@ -75,28 +67,6 @@ class _Step:
     counts: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Inputs:
-    """A step's sequences, one behind the other, as `EngineBatch` has them; -1 in `segments`: no second text."""
-
-    ids: IntArray
-    starts: LongArray
-    lengths: LongArray
-    segments: IntArray | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """The loaded model and where it runs. `pooling`: None gives logits."""
-
-    module: Any
-    device: str
-    pooling: PoolingType | None
-    pad: int
-    dense: Any = None
-    """What stands behind the pooling."""
-
-
 class TorchEngine:
     """One model in this process. The forward pass has a thread of its own, so that the event loop stays free.
 
@@ -121,7 +91,7 @@ class TorchEngine:
         self._jobs: list[_Job] = []
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "forward")
-        self._model: _Model | None = None
+        self._model: LoadedModel | None = None
         self._worker: asyncio.Task[None] | None = None
         self._dead = ""
         self._pulse = Pulse()
@@ -131,9 +101,9 @@ class TorchEngine:
         clock = StartClock()
         loop = asyncio.get_running_loop()
         with clock.phase(Phase.IMPORT):
-            await loop.run_in_executor(self._thread, _import)
+            await loop.run_in_executor(self._thread, import_libraries)
         with clock.phase(Phase.WEIGHTS):
-            self._model = await loop.run_in_executor(self._thread, _load, self._settings, self._checkpoint)
+            self._model = await loop.run_in_executor(self._thread, load, self._settings, self._checkpoint)
         self._worker = loop.create_task(self._work(self._model))
         with clock.phase(Phase.CANARY):
             batch = canary_batch(self._settings, self._checkpoint)
@@ -170,7 +140,7 @@ class TorchEngine:
         now = time.monotonic()
         return EngineOutput(job.values, (job.began - arrived) * 1e3, (now - job.began) * 1e3)
 
-    async def _work(self, model: _Model) -> None:
+    async def _work(self, model: LoadedModel) -> None:
         loop = asyncio.get_running_loop()
         while not self._dead:
             self._wake.clear()
@@ -180,10 +150,10 @@ class TorchEngine:
                 continue
             await self._run_step(loop, model, step)
 
-    async def _run_step(self, loop: asyncio.AbstractEventLoop, model: _Model, step: _Step) -> None:
+    async def _run_step(self, loop: asyncio.AbstractEventLoop, model: LoadedModel, step: _Step) -> None:
         """Runs a step. Of one that fails each request runs alone once more, so that only the one at fault fails."""
         try:
-            values = await loop.run_in_executor(self._thread, _forward, model, self._inputs(step))
+            values = await loop.run_in_executor(self._thread, forward, model, self._inputs(step))
         except Exception as error:
             if len(step.jobs) == 1 or self._is_device_fault(error):
                 self._fail(step, error)
@@ -215,7 +185,7 @@ class TorchEngine:
             job.taken += count
         return step
 
-    def _inputs(self, step: _Step) -> _Inputs:
+    def _inputs(self, step: _Step) -> StepInputs:
         ids, lengths, segments = [], [], []
         for job, start, count in zip(step.jobs, step.starts, step.counts, strict=True):
             batch = job.batch
@@ -224,7 +194,7 @@ class TorchEngine:
             own = batch.segment_starts
             segments.append(own[start : start + count] if own is not None else np.full(count, -1, np.int32))
         all_lengths = np.concatenate(lengths)
-        return _Inputs(
+        return StepInputs(
             np.concatenate(ids),
             np.cumsum(all_lengths) - all_lengths,
             all_lengths,
@@ -289,120 +259,3 @@ class TorchEngine:
             if not job.done.done():
                 job.done.set_exception(EngineDead("the engine has ended"))
         await asyncio.to_thread(self._thread.shutdown)
-
-
-def groups(lengths: LongArray, fixed: int) -> list[tuple[int, int]]:
-    """Ranges of sequences that run as one padded batch, for the least total cost.
-
-    A group costs `fixed` and, for each of its sequences, the length of its longest.
-
-    Args:
-        lengths: int64 [sequences], ascending.
-        fixed: tokens.
-
-    Returns:
-        (start, end) of each group.
-    """
-    sizes = np.unique(lengths)
-    ends = np.searchsorted(lengths, sizes, side="right")
-    starts = np.concatenate([[0], ends[:-1]])
-    best = np.zeros(len(sizes) + 1)  # cost of everything before the i-th length
-    cut = np.zeros(len(sizes), dtype=np.int64)
-    for i, (size, end) in enumerate(zip(sizes.tolist(), ends.tolist(), strict=True)):
-        costs = best[: i + 1] + fixed + (end - starts[: i + 1]) * size
-        cut[i] = np.argmin(costs)
-        best[i + 1] = costs[cut[i]]
-    found = []
-    i = len(sizes) - 1
-    while i >= 0:
-        found.append((int(starts[cut[i]]), int(ends[i])))
-        i = int(cut[i]) - 1
-    return found[::-1]
-
-
-def _import() -> None:
-    import torch  # noqa: F401
-    import transformers  # noqa: F401
-
-
-def _load(settings: ModelSettings, checkpoint: Checkpoint) -> _Model:
-    import torch
-
-    if settings.device == "cpu":
-        torch.set_num_threads(settings.pooling_engine.threads)
-    else:
-        torch.cuda.set_per_process_memory_fraction(settings.gpu_memory_per_engine or 0.9)
-    folder = fetch_weights(settings.source, settings.revision)
-    module = load_module(folder, settings)
-    pooling = checkpoint.pooling if settings.task is Task.EMBED else None
-    pad = padding_token(module, checkpoint, settings)
-    dense = load_dense(folder, checkpoint.dense).to(settings.device) if checkpoint.dense else None
-    model = _Model(module.to(settings.device).eval(), settings.device, pooling, pad, dense)
-    _try_out(model, canary_batch(settings, checkpoint).token_ids)
-    return model
-
-
-def _try_out(model: _Model, ids: IntArray) -> None:
-    """A canary is one sequence; a model may run that and no two of different lengths.
-
-    Raises:
-        ValueError: it does not run them.
-    """
-    lengths = np.array([len(ids), max(1, len(ids) // 2)], np.int64)
-    inputs = _Inputs(np.concatenate([ids, ids[: lengths[1]]]), np.cumsum(lengths) - lengths, lengths, None)
-    try:
-        _forward(model, inputs)
-    except Exception as error:
-        raise ValueError(f"source: the model does not run sequences of different lengths: {error}") from error
-
-
-def _forward(model: _Model, inputs: _Inputs) -> FloatArray:
-    """Values of all sequences, float32 [sequences, width]."""
-    import torch
-
-    order: LongArray = np.argsort(inputs.lengths, kind="stable")
-    parts = []
-    with torch.inference_mode():
-        for start, end in groups(inputs.lengths[order], GROUP_TOKENS[model.device]):
-            parts.append(_group(model, inputs, order[start:end]))
-        sorted_values = torch.cat(parts).float().cpu().numpy()
-    values: FloatArray = np.empty_like(sorted_values)
-    values[order] = sorted_values
-    return values
-
-
-def _group(model: _Model, inputs: _Inputs, rows: LongArray) -> Any:
-    """Values of some sequences as a tensor on the device: one padded batch."""
-    import torch
-
-    lengths, starts = inputs.lengths[rows], inputs.starts[rows]
-    columns = np.arange(int(lengths.max()))
-    real = columns < lengths[:, None]
-    ids = inputs.ids[np.where(real, starts[:, None] + columns, 0)]
-    arrays = {"input_ids": np.where(real, ids, model.pad).astype(np.int64)}
-    if not real.all():
-        arrays["attention_mask"] = real.astype(np.int64)
-    if inputs.segments is not None:
-        second = inputs.segments[rows][:, None]
-        arrays["token_type_ids"] = ((second >= 0) & (columns >= second) & real).astype(np.int64)
-    tensors = {name: torch.from_numpy(array).to(model.device, non_blocking=True) for name, array in arrays.items()}
-    output = model.module(**tensors)
-    if model.pooling is None:
-        return output.logits
-    pooled = _pooled(model.pooling, output.last_hidden_state, lengths, tensors.get("attention_mask"))
-    return pooled if model.dense is None else model.dense(pooled.float())
-
-
-def _pooled(pooling: PoolingType, states: Any, lengths: LongArray, mask: Any) -> Any:
-    """[sequences, width] of [sequences, tokens, width]; `mask`: None where no sequence is padded."""
-    import torch
-
-    if pooling is PoolingType.CLS:
-        return states[:, 0]
-    if pooling is PoolingType.LAST:
-        last = torch.from_numpy(lengths - 1).to(states.device)
-        return states[torch.arange(len(lengths), device=states.device), last]
-    states = states.float()
-    if mask is not None:
-        states = states * mask[:, :, None]
-    return states.sum(1) / torch.from_numpy(lengths).to(states.device)[:, None]

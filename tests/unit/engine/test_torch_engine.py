@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from serve_app.checkpoint import read_checkpoint
 from serve_app.engine import torch_engine
-from serve_app.engine.torch_engine import TorchEngine, groups
+from serve_app.engine.torch_engine import TorchEngine
+from serve_app.engine.torch_forward import groups
 from serve_app.errors import DeadlineExceeded, EngineDead, InternalError, InvalidRequest, Overloaded
 from serve_app.messages import EngineBatch, EngineOutput
 from serve_app.vocabulary import PoolingTask
@@ -58,13 +59,13 @@ async def engine(checkpoints: Checkpoints) -> AsyncIterator[TorchEngine]:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sequences of every step from now on."""
     found: list[int] = []
-    forward = torch_engine._forward
+    forward = torch_engine.forward
 
     def noting(model: Any, inputs: Any) -> Any:
         found.append(len(inputs.lengths))
         return forward(model, inputs)
 
-    monkeypatch.setattr(torch_engine, "_forward", noting)
+    monkeypatch.setattr(torch_engine, "forward", noting)
     return found
 
 
@@ -72,13 +73,13 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Steps wait until it is set."""
     event = threading.Event()
-    forward = torch_engine._forward
+    forward = torch_engine.forward
 
     def waiting(model: Any, inputs: Any) -> Any:
         event.wait(30)
         return forward(model, inputs)
 
-    monkeypatch.setattr(torch_engine, "_forward", waiting)
+    monkeypatch.setattr(torch_engine, "forward", waiting)
     return event
 
 
@@ -170,7 +171,7 @@ async def test_overload_is_refused_whole(engine: TorchEngine, gate: threading.Ev
 
 async def test_a_step_that_fails_takes_its_requests_only(engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(torch_engine, "_forward", lambda model, inputs: 1 / 0)
+        patch.setattr(torch_engine, "forward", lambda model, inputs: 1 / 0)
         with pytest.raises(InternalError):
             await engine.run(batch([5]))
     await engine.check_health()
@@ -179,7 +180,7 @@ async def test_a_step_that_fails_takes_its_requests_only(engine: TorchEngine, mo
 
 async def test_a_device_that_fails_takes_the_engine(engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_settings", engine._settings.model_copy(update={"device": "cuda"}))
-    monkeypatch.setattr(torch_engine, "_forward", lambda model, inputs: 1 / 0)
+    monkeypatch.setattr(torch_engine, "forward", lambda model, inputs: 1 / 0)
     with pytest.raises(EngineDead):
         await engine.run(batch([5]))
     for asked in (engine.check_health(), engine.run(batch([5]))):
@@ -265,7 +266,7 @@ def test_an_embedder_must_say_how_it_pools(checkpoints: Checkpoints) -> None:
 async def test_of_requests_that_share_a_failed_step_only_the_one_at_fault_fails(
     culprits: int, engine: TorchEngine, monkeypatch: pytest.MonkeyPatch, gate: threading.Event
 ) -> None:
-    forward = torch_engine._forward
+    forward = torch_engine.forward
     steps: list[int] = []
 
     def poisoned(model: Any, inputs: Any) -> Any:
@@ -274,7 +275,7 @@ async def test_of_requests_that_share_a_failed_step_only_the_one_at_fault_fails(
             raise IndexError("index out of range in self")
         return forward(model, inputs)
 
-    monkeypatch.setattr(torch_engine, "_forward", poisoned)
+    monkeypatch.setattr(torch_engine, "forward", poisoned)
     first = asyncio.ensure_future(engine.run(batch([5])))
     await asyncio.sleep(0.05)  # its step has begun; the others share the next one
     bad = [batch([3], seed=i, token_ids=np.array([5, 99_999, 6], np.int32)) for i in range(culprits)]
@@ -286,7 +287,7 @@ async def test_of_requests_that_share_a_failed_step_only_the_one_at_fault_fails(
     answers = await asyncio.gather(*others, return_exceptions=True)
     assert [type(answer) for answer in answers] == [EngineOutput, *[InternalError] * culprits, EngineOutput]
     assert steps == [1, 3 + culprits, 2, *[1] * culprits, 1]
-    monkeypatch.setattr(torch_engine, "_forward", forward)
+    monkeypatch.setattr(torch_engine, "forward", forward)
     for answer, alone in ((answers[0], runs[0]), (answers[-1], runs[-1])):
         assert isinstance(answer, EngineOutput)
         np.testing.assert_allclose(answer.values, (await output(engine, alone)).values, atol=1e-5)
