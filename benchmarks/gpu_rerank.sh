@@ -28,7 +28,7 @@ cd "$here/.."
 export PYTHONUNBUFFERED=1 VLLM_CACHE_ROOT=${VLLM_CACHE_ROOT:-$WORK/vllm_cache}
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
-dtype=bfloat16 max_model_len=512 max_num_seqs=1024 max_num_batched_tokens=16384
+dtype=bfloat16 max_model_len=512 max_num_seqs=256 max_num_batched_tokens=16384
 gpu_memory=${GPU_MEMORY:-0.4} # of Poolserve's engines on a GPU together
 model=$WORK/reranker-0.6b
 [ -f "$model/config.json" ] || python3 -m benchmarks make-model --out "$model" --shape 0.6b --tokenizer "$tokenizer" --device cuda

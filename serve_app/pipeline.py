@@ -289,9 +289,15 @@ def result_of(
 
 def without_effect(model: TextModel, request: PipelineRequest) -> tuple[str, ...]:
     """The caller's names of what the request has and this model has no use for, so that the answer can say so."""
-    if isinstance(request, ScoreRequest) and request.instruction is not None:
-        return () if rerank_input.reads_instruction(model) else request.instruction_fields
-    return ()
+    if not isinstance(request, ScoreRequest):
+        return ()
+    names: tuple[str, ...] = ()
+    if request.instruction is not None and not rerank_input.reads_instruction(model):
+        names += request.instruction_fields
+    if model.settings.task is Task.IMAGE_RANK:  # its documents are images
+        names += ("max_tokens_per_doc",) * (request.truncation.max_document_tokens is not None)
+        names += ("max_chunks_per_doc",) * (request.truncation.max_chunks > 1)
+    return names
 
 
 def _served(model: TextModel, built: ModelInput, timings: dict[str, float], errors: Sequence[ItemError] = ()) -> Served:

@@ -215,28 +215,35 @@ def _announce(report: Report, seconds: float) -> None:
 
 
 def example(report: Report) -> str:
-    """A curl line that works with this configuration; a reranker if there is one."""
+    """A curl line that works with this configuration, from this shell; a reranker if there is one."""
     base = f"http://127.0.0.1:{report.http_port}"
     models = sorted(
         report.models.values(), key=lambda m: Operation.RERANK not in OPERATIONS[m.task] or m.task != "rerank"
     )
-    name = models[0].name
+    body: dict[str, Any] = {"model": models[0].name}
     if Operation.RERANK in OPERATIONS[models[0].task]:
-        body = {
-            "model": name,
-            "query": "waterproof hiking boots for winter",
-            "documents": [
-                "Light mesh running shoes for summer roads.",
-                "Insulated waterproof boots for winter hiking, with a warm lining.",
-                "How to return an order within 30 days.",
-            ],
-        }
-        return f"curl -s {base}/v1/rerank -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
-    if models[0].task is Task.ABSA:
-        body = {"model": name, "inputs": ["The pasta was great, the waiter rude."]}
-        return f"curl -s {base}/v1/absa -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
-    body = {"model": name, "input": ["where is my parcel"]}
-    return f"curl -s {base}/v1/classify -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+        route = "rerank"
+        body["query"] = "waterproof hiking boots for winter"
+        body["documents"] = [
+            "Light mesh running shoes for summer roads.",
+            "Insulated waterproof boots for winter hiking, with a warm lining.",
+            "How to return an order within 30 days.",
+        ]
+    elif models[0].task is Task.ABSA:
+        route, body["inputs"] = "absa", ["The pasta was great, the waiter rude."]
+    else:
+        route, body["input"] = "classify", ["where is my parcel"]
+    key = _key_option(report.gateway)
+    return f"curl -s {base}/v1/{route} -H 'Content-Type: application/json'{key} -d '{json.dumps(body)}'"
+
+
+def _key_option(gateway: GatewaySettings | None) -> str:
+    """curl's option for the key, by its variable's name; a key that stands in the configuration is not printed."""
+    if gateway is None or not gateway.api_keys:
+        return ""
+    key = gateway.api_keys[0]
+    value = f"${key.removeprefix('env:')}" if key.startswith("env:") else "YOUR_KEY"
+    return f' -H "Authorization: Bearer {value}"'
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks import environment, results_files
 from benchmarks.backends import UsageError
 from benchmarks.kernels import counters
-from benchmarks.kernels.sides import SIDES, Model
+from benchmarks.kernels.sides import SIDES, Model, cut
 
 TOOLS = ("profiler", "counters")
 HALF_LIMIT = 0.25
@@ -43,6 +43,7 @@ def add_commands(commands: Any) -> None:
     p.add_argument("--cuda-graph-max-tokens", type=int, default=4096)
     p.add_argument("--gpu-memory", type=float, default=0.05, help="share that the engine may take")
     p.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS), help="profiler: PyTorch's; counters: ncu")
+    p.add_argument("--layers", type=int, help="counters of the model's first so many layers; default: all")
     p.add_argument("--limit", type=float, default=300, metavar="S", help="for one side's process")
     p.add_argument("--name", default="kernels", help="of the result files")
     p.add_argument("--results-dir", type=Path, default=environment.REPOSITORY / "benchmarks" / "results")
@@ -63,8 +64,8 @@ def _run(a: argparse.Namespace, command: Sequence[str]) -> int:
     from benchmarks.kernels.report import page  # numpy and the table code, which `--help` does without
 
     sequences = a.sequences or (20 if a.task == "rerank" else 1)
-    if min(sequences, a.requests) < 1:
-        raise UsageError("--sequences and --requests are at least 1")
+    if min(sequences, a.requests, a.layers or 1) < 1:
+        raise UsageError("--sequences, --requests and --layers are at least 1")
     hardware = environment.hardware()
     model = Model(a.model_dir, a.task, a.dtype, a.device, a.max_model_len, a.cuda_graph_max_tokens, a.gpu_memory)
     requests = draw(a.model_dir, a.task, sequences, a.requests, a.max_model_len)
@@ -74,15 +75,16 @@ def _run(a: argparse.Namespace, command: Sequence[str]) -> int:
     sides: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="kernels-") as scratch:
         work = _Work(model, requests, Path(scratch), a.limit)
-        exact = _Work(Model(**{**asdict(model), "dtype": "float32"}), requests, Path(scratch), a.limit)
-        want = _process("transformers, dynamic padding", exact, (), problems, timed=True)
+        counted = _counted(a.layers, work) if metrics else work
+        exact = _exact(work, problems) if "profiler" in a.tools or counted.model.folder == model.folder else {}
+        exact_counted = exact if counted.model.folder == model.folder else _exact(counted, problems)
         for name in a.sides:
-            sides[name] = _process(name, work, (), problems, timed=True) if "profiler" in a.tools else {}
-            if metrics:
-                sides[name] |= _process(name, work, metrics, problems)
-            if "answers" in sides[name] and "answers" in want:
-                pairs = zip(sides[name].pop("answers"), want["answers"], strict=True)
-                sides[name]["max_abs"] = max(float(np.abs(np.subtract(x, y)).max()) for x, y in pairs)
+            timed = _process(name, work, (), problems, timed=True) if "profiler" in a.tools else {}
+            with_counters = _process(name, counted, metrics, problems) if metrics else {}
+            far = [_distance(timed, exact), _distance(with_counters, exact_counted)]
+            sides[name] = timed | with_counters
+            if known := [found for found in far if found is not None]:
+                sides[name]["max_abs"] = float(np.max(known))  # NaN stays
     limit = 1e-3 if a.dtype == "float32" else HALF_LIMIT
     good = not problems and all(side.get("max_abs", np.inf) <= limit for side in sides.values())
     if wanted and not metrics:
@@ -94,6 +96,7 @@ def _run(a: argparse.Namespace, command: Sequence[str]) -> int:
             "sequences": sequences,
             "tokens": round(float(np.mean([sum(map(len, request)) for request in requests]))),
             "graph_tokens": a.cuda_graph_max_tokens,
+            "counted_layers": a.layers,
             "model": environment.model_shape(a.model_dir),
             "parity_limit": limit,
         },
@@ -106,6 +109,29 @@ def _run(a: argparse.Namespace, command: Sequence[str]) -> int:
     for path in results_files.write(result, text, a.results_dir):
         print(path)
     return 0 if good else 1
+
+
+def _counted(layers: int | None, work: _Work) -> _Work:
+    """What the counters are taken of: without CUDA graphs, whose many sizes Nsight Compute would instrument one by one,
+    and of fewer layers if asked for."""
+    folder = work.model.folder
+    if layers is not None:
+        folder = cut(folder, layers, work.model.task, work.model.dtype, work.scratch / "layers")
+    return replace(work, model=replace(work.model, folder=folder, graphs=False))
+
+
+def _exact(work: _Work, problems: list[str]) -> dict[str, Any]:
+    """Transformers in float32 on the same requests."""
+    reference = replace(work, model=replace(work.model, dtype="float32"))
+    return _process("transformers, dynamic padding", reference, (), problems, timed=True)
+
+
+def _distance(found: dict[str, Any], exact: dict[str, Any]) -> float | None:
+    """Largest difference of a logit to the reference's; None where either has no answers. Takes `found`'s out."""
+    answers = found.pop("answers", None)
+    if answers is None or "answers" not in exact:
+        return None
+    return max(float(np.abs(np.subtract(x, y)).max()) for x, y in zip(answers, exact["answers"], strict=True))
 
 
 def draw(folder: Path, task: str, sequences: int, count: int, window: int) -> list[list[list[int]]]:

@@ -32,10 +32,13 @@ def page(result: Mapping[str, Any]) -> str:
     lines += [f"* {plain(problem)}" for problem in result["problems"]]
     lines += [intro, "", *_overview(result), ""]
     if any(side.get("counters") for side in result["sides"].values()):
-        lines += ["## Counters of one request", "", *_counters(result), ""]
+        layers = s.get("counted_layers")
+        of = f", the model's first {layers} layers" if layers else ""
+        lines += [f"## Counters of one request{of}", "", *_counters(result), ""]
         lines += [
-            "Nsight Compute, caches and clocks left alone; instructions per warp; percentages weighted by the kernels' "
-            "time. A bulk tensor copy moves a tile in one instruction and is no global load: read the bytes beside it.",
+            "Nsight Compute, caches and clocks left alone, the engine without CUDA graphs (the same kernels); "
+            "instructions per warp; percentages weighted by the kernels' time. A bulk tensor copy moves a tile in one "
+            "instruction and is no global load: read the bytes beside it.",
             "",
         ]
     lines += ["## Kernels by time", "", *_top(result), "", "## Conditions", "", *machine(result)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,8 @@ class Model:
         task: `rerank` (one logit a pair) or `absa` (logits of every token).
         window: tokens of a sequence; fixed padding fills it.
         graph_tokens: the engine's largest step with a CUDA graph.
-        memory: share of the GPU's memory that the engine may take; small, since Nsight Compute saves what is there.
+        memory: share of the GPU's memory that the engine may take.
+        graphs: False: no CUDA graphs, the same kernels launched one by one.
     """
 
     folder: Path
@@ -35,6 +37,7 @@ class Model:
     window: int
     graph_tokens: int
     memory: float
+    graphs: bool = True
 
 
 class Side(Protocol):
@@ -50,6 +53,26 @@ def side(name: str, model: Model) -> Side:
     return Engine(model) if name == "engine" else Library(model, fixed="fixed" in name)
 
 
+def cut(folder: Path, layers: int, task: str, dtype: str, out: Path) -> Path:
+    """The checkpoint with its first so many layers, written to `out` in `dtype`; everything else is as it was."""
+    import torch
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder)
+    config.num_hidden_layers = layers
+    if hasattr(config, "layer_types"):
+        config.layer_types = config.layer_types[:layers]
+    shutil.copytree(folder, out, ignore=shutil.ignore_patterns("*.safetensors", "*.safetensors.index.json"))
+    _class(task).from_pretrained(folder, config=config, dtype=getattr(torch, dtype)).save_pretrained(out)
+    return out
+
+
+def _class(task: str) -> Any:
+    from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+
+    return AutoModelForTokenClassification if task == "absa" else AutoModelForSequenceClassification
+
+
 class Library:
     """Transformers, a request as one batch, padded to the window or to its longest sequence.
 
@@ -59,10 +82,8 @@ class Library:
 
     def __init__(self, model: Model, *, fixed: bool) -> None:
         import torch
-        from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
-        kind: Any = AutoModelForTokenClassification if model.task == "absa" else AutoModelForSequenceClassification
-        module = kind.from_pretrained(model.folder, dtype=getattr(torch, model.dtype))
+        module = _class(model.task).from_pretrained(model.folder, dtype=getattr(torch, model.dtype))
         self._torch, self._model, self._fixed = torch, model, fixed
         self._module = module.to(model.device).eval()
         self._pad = int(module.config.pad_token_id or 0)
@@ -98,7 +119,10 @@ class Engine:
         self._absa = model.task == "absa"
         task: Any = "token_classify" if self._absa else "classify"
         self._params = PoolingParams(task=task, use_activation=False)
-        self._llm: Any = LLMEngine.from_engine_args(EngineArgs(**engine_options(settings, checkpoint)))
+        options = engine_options(settings, checkpoint)
+        if not model.graphs:
+            options["compilation_config"] = {"cudagraph_mode": "NONE"}
+        self._llm: Any = LLMEngine.from_engine_args(EngineArgs(**options))
         self._sent = 0
 
     def run(self, request: Sequence[Sequence[int]]) -> np.ndarray:
@@ -128,7 +152,12 @@ def _settings(model: Model) -> ModelSettings:
         "max_model_len": model.window,
         "max_num_seqs": 256,
         "max_num_batched_tokens": 8192,
-        "engine": {"enforce_eager": model.device == "cpu", "cuda_graph_max_tokens": model.graph_tokens},
+        # A cache of a named size, as small as one request allows: Nsight Compute saves and restores what is there.
+        "engine": {
+            "enforce_eager": model.device == "cpu",
+            "cuda_graph_max_tokens": model.graph_tokens,
+            "kv_cache_gib": 1,
+        },
         "pooling_engine": {"num_gpus": float(model.device == "cuda")},
     }
     if model.device == "cuda":

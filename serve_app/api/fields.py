@@ -152,7 +152,11 @@ class PairFields(TextFields):
     """What rerank and score have in common."""
 
     max_tokens_per_doc: int | None = Field(
-        default=None, ge=0, le=MAX_COUNT, description="Tokens of each document's own text that are read; 0: no limit."
+        default=None,
+        ge=0,
+        le=MAX_COUNT,
+        description="Tokens of each document's own text that are read, with `max_chunks_per_doc` of each of its "
+        "pieces; 0: no limit.",
     )
     max_tokens_per_query: Annotated[Any, Refused("a query is never cut", (0,))] = None
     instruction: str | None = Field(

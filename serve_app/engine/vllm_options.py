@@ -9,8 +9,11 @@ from typing import Any
 from serve_app.checkpoint import Checkpoint, ImageFacts
 from serve_app.settings import EngineSettings, ModelSettings
 from serve_app.sources import engine_source, is_hub_id
-from serve_app.vllm_plugin import GATHER_MS, PARENT, SERVED
+from serve_app.vllm_plugin import FULL_GRAPHS, GATHER_MS, PARENT, SERVED
 from serve_app.vocabulary import Task
+
+_VLLM_LARGEST_GRAPH = 512
+"""Tokens of the largest step that vLLM captures by itself."""
 
 
 def prepare_environment(settings: ModelSettings, checkpoint: Checkpoint) -> None:
@@ -73,9 +76,16 @@ def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str,
     if engine.async_scheduling is not None:
         options["async_scheduling"] = engine.async_scheduling
     gather_ms = engine.gather_ms if engine.gather_ms is not None else 8.0 * (settings.device == "cuda")
+    additional: dict[str, Any] = {}
     if gather_ms and not engine.async_scheduling:
         options["scheduler_cls"] = "serve_app.vllm_plugin.scheduler.GatheringScheduler"
-        options["additional_config"] = {GATHER_MS: gather_ms}
+        additional[GATHER_MS] = gather_ms
+    if full_graphs := settings.device == "cuda" and not engine.enforce_eager and _full_graphs(engine, checkpoint):
+        additional[FULL_GRAPHS] = True
+        # Sequences are short: none is worth splitting over blocks of keys, and the buffers for it take a GiB.
+        options["attention_config"] = {"flash_attn_max_num_splits_for_cuda_graph": 1}
+    if additional:
+        options["additional_config"] = additional
     if checkpoint.pooling is not None:
         options["pooler_config"] = {"pooling_type": checkpoint.pooling.value}
     if settings.device == "cpu" and engine.tensor_parallel_size == 1:
@@ -87,12 +97,23 @@ def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str,
         if engine.kv_cache_gib is not None:
             options["kv_cache_memory_bytes"] = round(engine.kv_cache_gib * 2**30)
         options["tensor_parallel_size"] = engine.tensor_parallel_size
-        if (sizes := cuda_graph_sizes(engine)) is not None and not engine.enforce_eager:
+        sizes = cuda_graph_sizes(engine)
+        if full_graphs:
+            # vLLM captures attention with sequences as long as the whole step, and reads past its tables where the
+            # window is shorter.
+            longest = min(settings.max_num_batched_tokens, checkpoint.max_positions or settings.max_num_batched_tokens)
+            sizes = [size for size in sizes or _sizes_to(_VLLM_LARGEST_GRAPH) if size <= longest]
+            options["max_model_len"] = max(options["max_model_len"], sizes[-1])
+        if sizes is not None and not engine.enforce_eager:
             options["compilation_config"] = {
                 "cudagraph_capture_sizes": sizes,
                 "max_cudagraph_capture_size": sizes[-1],
             }
     return options
+
+
+def _full_graphs(engine: EngineSettings, checkpoint: Checkpoint) -> bool:
+    return checkpoint.decoder if engine.full_cuda_graphs is None else engine.full_cuda_graphs
 
 
 def _image_options(settings: ModelSettings) -> dict[str, Any]:
@@ -143,8 +164,10 @@ def cuda_graph_sizes(engine: EngineSettings) -> list[int] | None:
     if engine.cuda_graph_sizes is not None:
         return sorted(engine.cuda_graph_sizes)
     limit = engine.cuda_graph_max_tokens
-    if limit is None:
-        return None
+    return None if limit is None else _sizes_to(limit)
+
+
+def _sizes_to(limit: int) -> list[int]:
     sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 512, 16), *range(512, limit + 1, 128)]
     return [size for size in sizes if size <= limit]
 

@@ -63,6 +63,12 @@ class EngineSettings(Settings):
     cuda_graph_max_tokens: int | None = Field(
         default=None, ge=1, description="Largest step, in tokens, that gets a CUDA graph; None: vLLM's default."
     )
+    full_cuda_graphs: bool | None = Field(
+        default=None,
+        description="One CUDA graph for a step's whole forward pass, attention included, instead of one between every "
+        "two attentions, whose Python costs more than the kernels do. For decoder models on GPUs whose attention "
+        "kernels can be captured (FlashAttention 3); elsewhere vLLM goes back to graphs by piece. None: for decoders.",
+    )
     gather_ms: float | None = Field(
         default=None,
         ge=0,

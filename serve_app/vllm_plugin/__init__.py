@@ -13,6 +13,8 @@ SERVED = "POOLSERVE_ARCHITECTURE"
 """Set by an engine's replica to the architecture of ours that it serves."""
 GATHER_MS = "poolserve_gather_ms"
 """Key of vLLM's `additional_config`: see `engine.gather_ms`."""
+FULL_GRAPHS = "poolserve_full_cuda_graphs"
+"""Key of vLLM's `additional_config`: see `engine.full_cuda_graphs`."""
 _PR_SET_PDEATHSIG = 1
 
 

@@ -1,4 +1,5 @@
-"""vLLM's workers with a stopwatch. Loading, profiling and compiling happen in them, and vLLM only logs how long.
+"""vLLM's workers with a stopwatch, and with CUDA graphs of the whole forward pass. Loading, profiling and compiling
+happen in workers, and vLLM only logs how long.
 
 Named by `worker_cls`, vLLM's own way to replace its worker. One class per platform: the other's cannot be imported.
 """
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from serve_app.startup import Phase
+from serve_app.vllm_plugin import FULL_GRAPHS
 
 
 class Timed:
@@ -52,14 +54,35 @@ class Timed:
             return super().compile_or_warm_up_model(*args, **options)  # type: ignore[misc]
 
 
+class FullGraphs:
+    """Put before a GPU worker class: captures the whole forward pass where `engine.full_cuda_graphs` asks for it.
+
+    vLLM changes FULL into PIECEWISE for every pooling model when it makes its configuration, since their inputs are not
+    all at fixed addresses (token types); those of a decoder are. Whether the attention's kernels can be captured is
+    asked by vLLM itself later, and it falls back by itself.
+    """
+
+    def __init__(self, vllm_config: Any, *args: Any, **options: Any) -> None:
+        from vllm.config import CUDAGraphMode
+
+        compilation = vllm_config.compilation_config
+        if vllm_config.additional_config.get(FULL_GRAPHS) and compilation.cudagraph_mode == CUDAGraphMode.PIECEWISE:
+            compilation.cudagraph_mode = CUDAGraphMode.FULL
+        super().__init__(vllm_config, *args, **options)
+
+
 def __getattr__(name: str) -> Any:
     """`TimedCPUWorker` and `TimedGPUWorker`, made at their first use."""
     if name == "TimedCPUWorker":
-        from vllm.v1.worker.cpu_worker import CPUWorker as base
+        from vllm.v1.worker.cpu_worker import CPUWorker
+
+        bases: tuple[type, ...] = (Timed, CPUWorker)
     elif name == "TimedGPUWorker":
-        from vllm.v1.worker.gpu_worker import Worker as base
+        from vllm.v1.worker.gpu_worker import Worker
+
+        bases = (Timed, FullGraphs, Worker)
     else:
         raise AttributeError(name)
-    made = type(name, (Timed, base), {"__module__": __name__})
+    made = type(name, bases, {"__module__": __name__})
     globals()[name] = made
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 
 from serve_app import up
-from serve_app.check import Report
+from serve_app.check import Report, check_file
 
+REPOSITORY = Path(__file__).parents[2]
 CHILD = """
 import signal, sys, time
 from pathlib import Path
@@ -58,3 +60,22 @@ def test_what_ends_a_container_ends_serve_run_in_order(
     monkeypatch.setattr(up, "_watch", watch)
     assert up.bring_up(Path("config.yaml"), 60) == 0
     assert Path("ended").read_text() == "SIGINT"
+
+
+@pytest.mark.parametrize(
+    ("keys", "option"),
+    [
+        ((), ""),
+        (("env:RANKING_KEY",), ' -H "Authorization: Bearer $RANKING_KEY"'),
+        (("secret",), ' -H "Authorization: Bearer YOUR_KEY"'),
+    ],
+)
+def test_the_example_has_the_key_by_its_variable_and_never_prints_one(keys: tuple[str, ...], option: str) -> None:
+    report = check_file(REPOSITORY / "serve_config.yaml")
+    assert not report.problems
+    report.gateway = report.gateway.model_copy(update={"api_keys": keys})
+    line = up.example(report)
+    before, _, body = line.partition(f"{option} -d '")
+    assert before.endswith("'Content-Type: application/json'")
+    assert json.loads(body.removesuffix("'"))["model"] == "ce-mini"
+    assert "secret" not in line

@@ -12,7 +12,7 @@ import pytest
 
 from serve_app.engine.fake_engine import FakeEngine
 from serve_app.errors import InternalError, InvalidRequest, NoUsableImage
-from serve_app.messages import Context, EmbedRequest, ImageRef, ItemError, ScoreRequest
+from serve_app.messages import Context, EmbedRequest, ImageRef, ItemError, ScoreRequest, Truncation
 from serve_app.pipeline import Pipeline, canary_request
 from serve_app.tasks.images import RequestImages, document_errors, image_items
 from serve_app.vocabulary import MediaErrorCode, Task
@@ -63,6 +63,14 @@ async def test_a_dual_encoder_loads_and_encodes_an_image_once(clip_folder: Path,
     # The same picture as bytes is the same picture.
     by_bytes = await case.run(ScoreRequest(["red"], [ImageRef(data=picture(1))]))
     assert (case.loader.loaded, by_bytes.scores[0]) == (3, first.scores[0])
+
+
+async def test_limits_of_texts_have_no_effect_on_images_and_are_named(executor: ThreadPoolExecutor) -> None:
+    case = Case(FUSION, "image_rank", executor)
+    limited = Truncation(max_document_tokens=5, max_chunks=2)
+    result = await case.run(ScoreRequest(["red"], urls(1, 2), truncation=limited))
+    assert result.served.ignored == ("max_tokens_per_doc", "max_chunks_per_doc")
+    assert (await case.run(ScoreRequest(["red"], urls(1, 2)))).served.ignored == ()
 
 
 async def test_known_vectors_need_no_engine_at_all(clip_folder: Path, executor: ThreadPoolExecutor) -> None:
