@@ -39,7 +39,8 @@ _OFFSET_POSITIONS = {
 """`model_type` of those that count positions from the padding id + 1."""
 _SCALED_ROPE = {"linear", "dynamic", "yarn"}
 _DECODERS = {"qwen2", "qwen3", "llama", "mistral"}
-"""`model_type` of decoders whose only inputs are tokens and positions, with one kind of attention in all layers."""
+"""`model_type` of decoders that read tokens and positions only. A CUDA graph of the whole model reads what lies where
+its inputs lay when it was captured: vLLM keeps these two there, and not token types."""
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 """Names of a document's prompt, in the order in which sentence-transformers' `encode_document` looks for them."""
 
@@ -100,11 +101,6 @@ class Checkpoint:
     absa: AbsaScheme | None = None
 
     @property
-    def decoder(self) -> bool:
-        """Whether it is a decoder that reads nothing but tokens, of a kind that was tried with whole CUDA graphs."""
-        return self.config.get("model_type") in _DECODERS and self.images is None
-
-    @property
     def width(self) -> int:
         """Values in a row of a classifier's output; 0 for embedding models."""
         return self.absa.width if self.absa is not None else len(self.labels)
@@ -139,8 +135,11 @@ def read_checkpoint(folder: Path, settings: ModelSettings) -> Checkpoint:
         raise ValueError(f"source: a reranker has one label; this checkpoint has {len(labels)}")
     if settings.task in {Task.RERANK, Task.CLASSIFY}:
         _require_head(config, settings.task)
-    if settings.engine.full_cuda_graphs and (images is not None or config.get("type_vocab_size", 0) > 1):
-        raise ValueError("engine.full_cuda_graphs: not for models that read token types or images beside tokens")
+    if settings.engine.full_cuda_graphs and config.get("model_type") not in _DECODERS:
+        raise ValueError(
+            f"engine.full_cuda_graphs: for decoders ({', '.join(sorted(_DECODERS))}); this checkpoint is "
+            f"'{config.get('model_type')}'"
+        )
     modules = SentenceModules()
     if settings.task is Task.EMBED and images is None:
         modules = read_modules(folder, pooling=settings.pooling, for_vllm=settings.engine.kind == "vllm")

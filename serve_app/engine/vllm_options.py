@@ -80,10 +80,6 @@ def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str,
     if gather_ms and not engine.async_scheduling:
         options["scheduler_cls"] = "serve_app.vllm_plugin.scheduler.GatheringScheduler"
         additional[GATHER_MS] = gather_ms
-    if full_graphs := settings.device == "cuda" and not engine.enforce_eager and _full_graphs(engine, checkpoint):
-        additional[FULL_GRAPHS] = True
-        # Sequences are short: none is worth splitting over blocks of keys, and the buffers for it take a GiB.
-        options["attention_config"] = {"flash_attn_max_num_splits_for_cuda_graph": 1}
     if additional:
         options["additional_config"] = additional
     if checkpoint.pooling is not None:
@@ -93,27 +89,42 @@ def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str,
         # starts. One process less: ready in 38 s instead of 63, 0.7 GB less, and no worker that polls a core.
         options["distributed_executor_backend"] = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
     if settings.device == "cuda":
-        options["gpu_memory_utilization"] = settings.gpu_memory_per_engine
-        if engine.kv_cache_gib is not None:
-            options["kv_cache_memory_bytes"] = round(engine.kv_cache_gib * 2**30)
-        options["tensor_parallel_size"] = engine.tensor_parallel_size
-        sizes = cuda_graph_sizes(engine)
-        if full_graphs:
-            # vLLM captures attention with sequences as long as the whole step, and reads past its tables where the
-            # window is shorter.
-            longest = min(settings.max_num_batched_tokens, checkpoint.max_positions or settings.max_num_batched_tokens)
-            sizes = [size for size in sizes or _sizes_to(_VLLM_LARGEST_GRAPH) if size <= longest]
-            options["max_model_len"] = max(options["max_model_len"], sizes[-1])
-        if sizes is not None and not engine.enforce_eager:
-            options["compilation_config"] = {
-                "cudagraph_capture_sizes": sizes,
-                "max_cudagraph_capture_size": sizes[-1],
-            }
+        options |= _gpu_options(settings)
+        if engine.full_cuda_graphs and not engine.enforce_eager:
+            options |= _full_graphs(settings, checkpoint, options["max_model_len"])
+            options["additional_config"] = additional | {FULL_GRAPHS: True}
     return options
 
 
-def _full_graphs(engine: EngineSettings, checkpoint: Checkpoint) -> bool:
-    return checkpoint.decoder if engine.full_cuda_graphs is None else engine.full_cuda_graphs
+def _gpu_options(settings: ModelSettings) -> dict[str, Any]:
+    engine = settings.engine
+    options: dict[str, Any] = {
+        "gpu_memory_utilization": settings.gpu_memory_per_engine,
+        "tensor_parallel_size": engine.tensor_parallel_size,
+    }
+    if engine.kv_cache_gib is not None:
+        options["kv_cache_memory_bytes"] = round(engine.kv_cache_gib * 2**30)
+    if (sizes := cuda_graph_sizes(engine)) is not None and not engine.enforce_eager:
+        options["compilation_config"] = _captured(sizes)
+    return options
+
+
+def _captured(sizes: list[int]) -> dict[str, Any]:
+    return {"cudagraph_capture_sizes": sizes, "max_cudagraph_capture_size": sizes[-1]}
+
+
+def _full_graphs(settings: ModelSettings, checkpoint: Checkpoint, window: int) -> dict[str, Any]:
+    """vLLM captures attention with sequences as long as the whole step, and would read past its tables where its window
+    is shorter; ours stays what the settings say, since requests are checked before they get here."""
+    longest = min(settings.max_num_batched_tokens, checkpoint.max_positions or settings.max_num_batched_tokens)
+    wanted = cuda_graph_sizes(settings.engine) or _sizes_to(_VLLM_LARGEST_GRAPH)
+    sizes = [size for size in wanted if size <= longest] or [longest]
+    return {
+        "compilation_config": _captured(sizes),
+        "max_model_len": max(window, sizes[-1]),
+        # Sequences are short: none is worth splitting over blocks of keys, and the buffers for it take a GiB.
+        "attention_config": {"flash_attn_max_num_splits_for_cuda_graph": 1},
+    }
 
 
 def _image_options(settings: ModelSettings) -> dict[str, Any]:

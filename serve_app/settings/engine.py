@@ -63,11 +63,11 @@ class EngineSettings(Settings):
     cuda_graph_max_tokens: int | None = Field(
         default=None, ge=1, description="Largest step, in tokens, that gets a CUDA graph; None: vLLM's default."
     )
-    full_cuda_graphs: bool | None = Field(
-        default=None,
+    full_cuda_graphs: bool = Field(
+        default=False,
         description="One CUDA graph for a step's whole forward pass, attention included, instead of one between every "
-        "two attentions, whose Python costs more than the kernels do. For decoder models on GPUs whose attention "
-        "kernels can be captured (FlashAttention 3); elsewhere vLLM goes back to graphs by piece. None: for decoders.",
+        "two attentions. For decoder models on GPUs whose attention kernels can be captured (FlashAttention 3); "
+        "elsewhere vLLM goes back to graphs by piece. vLLM itself has this for models that generate only.",
     )
     gather_ms: float | None = Field(
         default=None,

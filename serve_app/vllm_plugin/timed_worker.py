@@ -57,9 +57,8 @@ class Timed:
 class FullGraphs:
     """Put before a GPU worker class: captures the whole forward pass where `engine.full_cuda_graphs` asks for it.
 
-    vLLM changes FULL into PIECEWISE for every pooling model when it makes its configuration, since their inputs are not
-    all at fixed addresses (token types); those of a decoder are. Whether the attention's kernels can be captured is
-    asked by vLLM itself later, and it falls back by itself.
+    When it makes its configuration vLLM changes FULL into PIECEWISE for every pooling model; it is changed back here.
+    Whether the attention's kernels can be captured vLLM asks later, and falls back by itself.
     """
 
     def __init__(self, vllm_config: Any, *args: Any, **options: Any) -> None:
@@ -68,7 +67,7 @@ class FullGraphs:
         compilation = vllm_config.compilation_config
         if vllm_config.additional_config.get(FULL_GRAPHS) and compilation.cudagraph_mode == CUDAGraphMode.PIECEWISE:
             compilation.cudagraph_mode = CUDAGraphMode.FULL
-        super().__init__(vllm_config, *args, **options)
+        super().__init__(vllm_config, *args, **options)  # type: ignore[call-arg]
 
 
 def __getattr__(name: str) -> Any:
