@@ -67,6 +67,18 @@ def in_words(times: StartTimes) -> str:
     return ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in times.items())
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage collection while large packages are imported: they make millions of objects, and all of them stay."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def freeze() -> None:
     """Takes what a start leaves behind out of the garbage collector's sight.
 

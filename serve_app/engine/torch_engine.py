@@ -27,7 +27,7 @@ from serve_app.engine.torch_forward import LoadedModel, LongArray, StepInputs, f
 from serve_app.errors import EngineDead, InternalError, InvalidRequest
 from serve_app.messages import EngineBatch, EngineOutput, FloatArray, LoadedImages, MissingImages
 from serve_app.settings import ModelSettings
-from serve_app.startup import Phase, StartClock, StartTimes
+from serve_app.startup import Phase, StartClock, StartTimes, uncollected
 from serve_app.vocabulary import PoolingTask, Task
 
 logger = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class TorchEngine:
         """See `Engine.start`."""
         clock = StartClock()
         loop = asyncio.get_running_loop()
-        with clock.phase(Phase.IMPORT):
+        with clock.phase(Phase.IMPORT), uncollected():
             await loop.run_in_executor(self._thread, import_libraries)
         with clock.phase(Phase.WEIGHTS):
             self._model = await loop.run_in_executor(self._thread, load, self._settings, self._checkpoint)

@@ -30,7 +30,7 @@ from serve_app.errors import EngineDead, InternalError
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages, MissingImages
 from serve_app.plugin_host.registration import explain
 from serve_app.settings import ModelSettings
-from serve_app.startup import Phase, StartClock, StartTimes
+from serve_app.startup import Phase, StartClock, StartTimes, uncollected
 from serve_app.vllm_plugin.feeder import ImageFeeder, NotHeld, has_markers, require_plugin
 from serve_app.vllm_plugin.gathering import sequence_id
 
@@ -64,7 +64,7 @@ class VllmEngine:
         """See `Engine.start`."""
         prepare_environment(self._settings, self._checkpoint)
         clock = StartClock()
-        with clock.phase(Phase.IMPORT):
+        with clock.phase(Phase.IMPORT), uncollected():
             from vllm import PoolingParams, envs
             from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from serve_app.errors import ModelUnavailable
 from serve_app.frontend import Frontend
 from serve_app.routing import Target
 from serve_app.settings import GatewaySettings, RoutingSettings
-from serve_app.startup import Phase, StartClock, StartTimes, in_words
+from serve_app.startup import Phase, StartClock, StartTimes, in_words, uncollected
 from serve_app.tasks.model import load_text_model
 from serve_app.up import key_header, slowest_starts
 from serve_app.vllm_plugin.timed_worker import Timed
@@ -150,3 +151,15 @@ def test_what_serves_a_configuration_knows_its_key(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("SHOP_KEY")
     assert key_header(GatewaySettings(api_keys=("env:SHOP_KEY",))) == key_header(GatewaySettings()) == {}
     assert key_header(None) == {}
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_collection_is_as_before_after_an_import_also_a_failed_one(enabled: bool) -> None:
+    try:
+        gc.enable() if enabled else gc.disable()
+        with pytest.raises(ImportError), uncollected():
+            assert not gc.isenabled()
+            raise ImportError("no such package")
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
