@@ -155,11 +155,19 @@ def test_what_serves_a_configuration_knows_its_key(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_collection_is_as_before_after_an_import_also_a_failed_one(enabled: bool) -> None:
-    try:
-        gc.enable() if enabled else gc.disable()
-        with pytest.raises(ImportError), uncollected():
-            assert not gc.isenabled()
+    seen = []
+
+    def fail() -> None:
+        with uncollected():
+            seen.append(gc.isenabled())
             raise ImportError("no such package")
-        assert gc.isenabled() == enabled
+
+    try:
+        if not enabled:
+            gc.disable()
+        with pytest.raises(ImportError):
+            fail()
+        seen.append(gc.isenabled())
     finally:
         gc.enable()
+    assert seen == [False, enabled]
