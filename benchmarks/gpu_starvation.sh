@@ -4,7 +4,8 @@
 #
 #   benchmarks/gpu_starvation.sh OUT_DIR TOKENIZER_DIR [MORE OPTIONS OF `python -m benchmarks starvation`...]
 #
-# Needs what gpu_rerank.sh needs. LOADERS=2 ImageLoaders of one core each; RATE=30 text requests/s of 20 documents.
+# Needs what gpu_rerank.sh needs. With CUDA_MPS_PIPE_DIRECTORY in the environment the engines of both run under NVIDIA's
+# Multi-Process Service, whose daemon must be up. LOADERS=2 ImageLoaders of one core each; RATE=30 text requests/s of 20 documents.
 # Servers are up one at a time and take one to two minutes to start; a pass takes PHASES="15 25 10" seconds.
 set -euo pipefail
 out=${1:?usage: gpu_starvation.sh OUT_DIR TOKENIZER_DIR [OPTIONS]}

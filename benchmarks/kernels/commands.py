@@ -81,7 +81,7 @@ def _run(a: argparse.Namespace, command: Sequence[str]) -> int:
         for name in a.sides:
             timed = _process(name, work, (), problems, timed=True) if "profiler" in a.tools else {}
             with_counters = _process(name, counted, metrics, problems) if metrics else {}
-            far = [_distance(timed, exact), _distance(with_counters, exact_counted)]
+            far = [distance(timed, exact), distance(with_counters, exact_counted)]
             sides[name] = timed | with_counters
             if known := [found for found in far if found is not None]:
                 sides[name]["max_abs"] = float(np.max(known))  # NaN stays
@@ -126,7 +126,7 @@ def _exact(work: _Work, problems: list[str]) -> dict[str, Any]:
     return _process("transformers, dynamic padding", reference, (), problems, timed=True)
 
 
-def _distance(found: dict[str, Any], exact: dict[str, Any]) -> float | None:
+def distance(found: dict[str, Any], exact: dict[str, Any]) -> float | None:
     """Largest difference of a logit to the reference's; None where either has no answers. Takes `found`'s out."""
     answers = found.pop("answers", None)
     if answers is None or "answers" not in exact:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from benchmarks.kernels import counters
-from benchmarks.kernels.commands import draw
+from benchmarks.kernels.commands import distance, draw
 from benchmarks.kernels.report import page
+from benchmarks.kernels.sides import Library, Model, cut
 from benchmarks.stats import spread
+from tests.checkpoints import Checkpoints
 
 ZOO = Path(__file__).resolve().parents[3] / "model_zoo"
 TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
@@ -86,3 +91,37 @@ def test_the_page_names_what_is_missing_and_says_what_a_request_costs() -> None:
     assert f"| without a reference | {spread([1.0])} | 0 | 0 | 0.00 | 0 % | 0 % | nan |" in text
     assert "| global loads | 7.07 M |" in text
     assert "`gemm/x` | 3 | 2.000" in text
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "bert"])
+def test_a_model_cut_to_its_first_layers_runs_as_the_whole_one_does(
+    kind: str, checkpoints: Checkpoints, tmp_path: Path
+) -> None:
+    whole = getattr(checkpoints, kind)()
+    folder = cut(whole, 1, "rerank", "float32", tmp_path / "cut")
+    assert json.loads((folder / "config.json").read_text())["num_hidden_layers"] == 1
+    assert (folder / "tokenizer.json").read_bytes() == (whole / "tokenizer.json").read_bytes()
+    before, after = load_file(whole / "model.safetensors"), load_file(folder / "model.safetensors")
+    assert 0 < len(after) < len(before)
+    assert all((after[name] == before[name]).all() for name in after)
+    side = Library(Model(folder, "rerank", "float32", "cpu", 16, 16, 0.1), fixed=False)
+    assert len(side.run([[5, 6, 7], [8, 9]])) == 2
+
+
+def test_the_distance_keeps_what_is_no_number_and_takes_the_answers_out() -> None:
+    found = {"answers": [[1.0, 2.5], [3.0]], "ms": [1.0]}
+    assert distance(found, {"answers": [[1.0, 2.0], [3.1]]}) == pytest.approx(0.5)
+    assert found == {"ms": [1.0]}
+    assert distance({"answers": [[math.nan]]}, {"answers": [[1.0]]}) is not None
+    assert math.isnan(distance({"answers": [[math.nan]]}, {"answers": [[1.0]]}) or 0.0)
+    assert distance({}, {"answers": [[1.0]]}) is None
+    assert distance({"answers": [[1.0]]}, {}) is None
+
+
+def test_the_page_says_of_how_many_layers_the_counters_are() -> None:
+    sides = {"engine": {"counters": {"kernels": 3.0}}}
+    settings = {"task": "rerank", "sequences": 1, "tokens": 1, "requests": 1, "dtype": "bfloat16", "graph_tokens": 8}
+    hardware = {"gpus": [], "cpu": "x", "cpus": 2, "memory_gib": 1.0}
+    result = {"name": "k", "valid": True, "problems": [], "settings": {**settings, "counted_layers": 2}, "sides": sides}
+    text = page({**result, "hardware": hardware, "code": {"commit": "abc", "dirty": False}})
+    assert "## Counters of one request, the model's first 2 layers" in text
