@@ -134,3 +134,26 @@ def _dense(folder: Path, module: Mapping[str, Any], *, for_vllm: bool) -> Dense:
     return Dense(
         inner, int(config["in_features"]), int(config["out_features"]), bool(config.get("bias", True)), activation
     )
+
+
+def load_dense(folder: Path, modules: Sequence[Dense]) -> Any:
+    """The modules as one of torch, [..., first width] to [..., last width], in float32.
+
+    Raises:
+        ValueError: weights are missing.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    layers: list[Any] = []
+    for module in modules:
+        path = folder / module.folder / "model.safetensors"
+        if not path.exists():
+            raise ValueError(f"source: no weights in {module.folder}/model.safetensors")
+        linear = torch.nn.Linear(module.inputs, module.outputs, bias=module.bias)
+        try:
+            linear.load_state_dict({key.removeprefix("linear."): value for key, value in load_file(path).items()})
+        except RuntimeError as error:
+            raise ValueError(f"source: {module.folder}: {error}") from error
+        layers += [linear, getattr(torch.nn, module.activation)()]
+    return torch.nn.Sequential(*layers).eval()

@@ -162,15 +162,21 @@ class Checkpoints:
             config,
         )
 
-    def sentence_transformers(self, folder: Path, pooling: str, *, normalize: bool) -> Path:
-        """A copy of an embedding checkpoint with sentence-transformers' modules; the checkpoint is shared by tests."""
-        folder, plain = self._root / f"modules-{_digest([str(folder), pooling, str(normalize)])}", folder
+    def sentence_transformers(self, folder: Path, pooling: str, *, normalize: bool, dense: int = 0) -> Path:
+        """A copy of an embedding checkpoint with sentence-transformers' modules; the checkpoint is shared by tests.
+
+        Args:
+            dense: width of a Dense module behind the pooling; 0: none.
+        """
+        folder, plain = self._root / f"modules-{_digest([str(folder), pooling, str(normalize), str(dense)])}", folder
         if folder.exists():
             return folder
         shutil.copytree(plain, folder)
-        modules = [("", "Transformer"), ("1_Pooling", "Pooling")] + (
-            [("2_Normalize", "Normalize")] if normalize else []
-        )
+        modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+        modules += [("2_Dense", "Dense")] if dense else []
+        modules += [("3_Normalize", "Normalize")] if normalize else []
+        if dense:
+            _dense(folder / "2_Dense", dense)
         listing = [
             {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
             for i, (path, kind) in enumerate(modules)
@@ -253,6 +259,23 @@ class Checkpoints:
         model.save_pretrained(folder)
         fast.save_pretrained(folder)
         return folder
+
+
+def _dense(folder: Path, width: int) -> None:
+    """A Dense module with bias and tanh."""
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    inputs = SHAPE["hidden_size"]
+    config = {"in_features": inputs, "out_features": width, "bias": True}
+    (folder / "config.json").write_text(
+        json.dumps(config | {"activation_function": "torch.nn.modules.activation.Tanh"})
+    )
+    torch.manual_seed(3)
+    save_file(
+        {"linear.weight": torch.randn(width, inputs) / 8, "linear.bias": torch.randn(width) / 8},
+        str(folder / "model.safetensors"),
+    )
 
 
 def _digest(labels: Sequence[str]) -> str:

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from serve_app.checkpoint import Checkpoint
 from serve_app.engine.canary import canary_batch
-from serve_app.engine.torch_weights import load_dense, load_module, padding_token
+from serve_app.engine.torch_weights import load_module, padding_token
 from serve_app.messages import FloatArray, IntArray
+from serve_app.sentence_modules import load_dense
 from serve_app.settings import ModelSettings
 from serve_app.sources import fetch_weights
 from serve_app.vocabulary import PoolingType, Task

@@ -1,14 +1,12 @@
-"""What the engine for small encoders reads off the disk: Transformers' model, whole, and what stands behind it."""
+"""What the engine for small encoders reads off the disk: Transformers' model, whole."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from serve_app.checkpoint import Checkpoint
-from serve_app.sentence_modules import Dense
 from serve_app.settings import ModelSettings
 from serve_app.tokenization import TextTokenizer
 from serve_app.vocabulary import Task
@@ -57,26 +55,3 @@ def padding_token(module: Any, checkpoint: Checkpoint, settings: ModelSettings) 
             trusted = settings.engine.trust_remote_code
             pad = config.pad_token_id = TextTokenizer(checkpoint.folder, trust_remote_code=trusted).pad_id()
     return int(pad or 0)
-
-
-def load_dense(folder: Path, modules: Sequence[Dense]) -> Any:
-    """sentence-transformers' Dense modules, in float32.
-
-    Raises:
-        ValueError: weights are missing.
-    """
-    import torch
-    from safetensors.torch import load_file
-
-    layers: list[Any] = []
-    for module in modules:
-        path = folder / module.folder / "model.safetensors"
-        if not path.exists():
-            raise ValueError(f"source: no weights in {module.folder}/model.safetensors")
-        linear = torch.nn.Linear(module.inputs, module.outputs, bias=module.bias)
-        try:
-            linear.load_state_dict({key.removeprefix("linear."): value for key, value in load_file(path).items()})
-        except RuntimeError as error:
-            raise ValueError(f"source: {module.folder}: {error}") from error
-        layers += [linear, getattr(torch.nn, module.activation)()]
-    return torch.nn.Sequential(*layers).eval()

@@ -140,7 +140,13 @@ def _embed(inputs: Inputs, reading: Reading, dtype: DType, tick: Tick) -> list[A
         if reading.pooling is None:
             return reference_text_vectors(folder, items, dtype=dtype, max_length=reading.max_length)
         return reference_vectors(
-            folder, items, dtype=dtype, max_length=reading.max_length, pooling=reading.pooling, normalize=False
+            folder,
+            items,
+            dtype=dtype,
+            max_length=reading.max_length,
+            pooling=reading.pooling,
+            normalize=False,
+            dense=reading.checkpoint.dense,
         )
 
     def pictures_of(items: Sequence[ByteArray]) -> FloatArray:

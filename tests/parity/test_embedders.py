@@ -21,6 +21,8 @@ TEXTS = [*CORPUS, "Hi", "좋아요", "😀", "the quick fox " * 80, *(f"fox numb
 CASES: dict[str, tuple[str, PoolingType, bool, str]] = {
     "xlm_roberta-cls-normalized": ("xlm_roberta", PoolingType.CLS, True, "vllm"),
     "qwen3-last-plain": ("qwen3", PoolingType.LAST, False, "vllm"),
+    "bert-mean-dense-normalized": ("bert", PoolingType.MEAN, True, "vllm"),
+    "torch-bert-mean-dense-normalized": ("bert", PoolingType.MEAN, True, "torch"),
     "torch-xlm_roberta-mean-normalized": ("xlm_roberta", PoolingType.MEAN, True, "torch"),
     "torch-xlm_roberta-cls-plain": ("xlm_roberta", PoolingType.CLS, False, "torch"),
     "torch-qwen3-last-plain": ("qwen3", PoolingType.LAST, False, "torch"),
@@ -30,15 +32,19 @@ CASES: dict[str, tuple[str, PoolingType, bool, str]] = {
 @pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest, checkpoints: Checkpoints) -> Iterator[tuple[Served, PoolingType, bool]]:
     kind, pooling, normalize, engine = CASES[request.param]
-    folder = checkpoints.sentence_transformers(getattr(checkpoints, kind)(0), pooling.value, normalize=normalize)
+    dense = 32 if "dense" in request.param else 0
+    base = getattr(checkpoints, kind)(0)
+    folder = checkpoints.sentence_transformers(base, pooling.value, normalize=normalize, dense=dense)
     options = {"kind": engine, "enforce_eager": True}
     with serving(folder, "embed", max_model_len=128, engine=options) as served:
         yield served, pooling, normalize
 
 
 def _reference(served: Served, texts: list[str], **options: Any) -> np.ndarray:
-    folder = served.model.checkpoint.folder
-    return reference_vectors(folder, texts, dtype=DType.FLOAT32, max_length=128, **options)
+    checkpoint = served.model.checkpoint
+    return reference_vectors(
+        checkpoint.folder, texts, dtype=DType.FLOAT32, max_length=128, dense=checkpoint.dense, **options
+    )
 
 
 def test_vectors_as_the_checkpoint_says(case: tuple[Served, PoolingType, bool]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from serve_app.messages import FloatArray
+from serve_app.sentence_modules import Dense, load_dense
 from serve_app.vocabulary import DType, PoolingType
 
 
@@ -19,8 +20,9 @@ def reference_vectors(
     max_length: int,
     pooling: PoolingType,
     normalize: bool,
+    dense: Sequence[Dense] = (),
 ) -> FloatArray:
-    """Vectors of the checkpoint's last hidden state, float32 [texts, hidden size].
+    """Vectors of the checkpoint's last hidden state, float32 [texts, width].
 
     Args:
         folder: the checkpoint.
@@ -28,6 +30,7 @@ def reference_vectors(
         dtype: what Transformers computes in; pooling runs in float32.
         pooling: CLS, MEAN or LAST over all tokens.
         normalize: bring to unit length.
+        dense: sentence-transformers' linear layers behind the pooling.
     """
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -35,13 +38,14 @@ def reference_vectors(
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype.value))
     model.eval()
+    behind = load_dense(folder, dense)
     rows = []
     with torch.inference_mode():
         for text in texts:
             inputs = tokenizer(text, truncation=True, max_length=max_length, return_tensors="pt")
             states = model(**inputs).last_hidden_state[0].float()
             pooled = {PoolingType.CLS: states[0], PoolingType.MEAN: states.mean(0), PoolingType.LAST: states[-1]}
-            vector = pooled[pooling]
+            vector = behind(pooled[pooling])
             if normalize:
                 vector = torch.nn.functional.normalize(vector, dim=0)
             rows.append(vector.numpy())

@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoMode
 
 from serve_app.messages import EngineBatch, EngineOutput, LoadedImages
 from serve_app.pipeline import Pipeline
+from serve_app.sentence_modules import load_dense
 from serve_app.settings import ImageLoaderSettings, ModelSettings
 from serve_app.tasks.absa.labels import AbsaKind
 from serve_app.tasks.absa.reference import TwoHeadTokenClassifier
@@ -37,6 +38,7 @@ class TransformersEngine:
         self._model = _load(model, dtype)
         self._embeds = model.settings.task is Task.EMBED
         self._pooling = model.checkpoint.pooling
+        self._dense = load_dense(model.checkpoint.folder, model.checkpoint.dense)
         self._token_types = token_types
 
     async def run(self, batch: EngineBatch, loaded: LoadedImages | None = None) -> EngineOutput:
@@ -60,8 +62,8 @@ class TransformersEngine:
             return output.logits[0] if batch.values_per_token else output.logits
         states = output.last_hidden_state.float()
         if self._pooling is PoolingType.MEAN:
-            return states.mean(1)
-        return states[:, 0 if self._pooling is PoolingType.CLS else -1]
+            return self._dense(states.mean(1))
+        return self._dense(states[:, 0 if self._pooling is PoolingType.CLS else -1])
 
 
 def _load(model: TextModel, dtype: torch.dtype) -> Any:

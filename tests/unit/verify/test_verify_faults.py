@@ -73,6 +73,13 @@ def test_an_embedder_agrees(checkpoints: Checkpoints, verify: Verify) -> None:
     assert verify.result["agreement"]["ranking"]["spearman"] > 0.99
 
 
+def test_an_embedder_with_a_dense_module_agrees(checkpoints: Checkpoints, verify: Verify) -> None:
+    folder = checkpoints.sentence_transformers(checkpoints.bert(0), "MEAN", normalize=True, dense=32)
+    lines = [{"text": text} for text in TEXTS]
+    assert verify(folder, "embed", lines) == 0
+    assert verify.result["agreement"]["cosine"] == pytest.approx(1, abs=1e-5)
+
+
 ABSA = [
     *({"text": text} for text in TEXTS),
     {"text": CORPUS[3], "aspects": ["food"]},
