@@ -30,8 +30,8 @@ from benchmarks.wire import MalformedAnswer
 
 METHOD = (
     "Servers over HTTP, and libraries in a process of their own on the same device. Texts: {described}. A turn takes "
-    "{seconds:g} s; warm-up is excluded; the order of the sides is swapped every round; medians over {rounds} rounds, "
-    "smallest and largest in brackets, ratios within a round first. c=N: N requests in flight (closed loop); N/s: "
+    "{seconds:g} s; warm-up is excluded; the order of the sides is swapped every round; medians over {rounds} "
+    "round(s), smallest and largest in brackets, ratios within a round first. c=N: N requests in flight (closed loop); N/s: "
     "random arrivals at that rate (open loop), latency counts from when a request was due. offline: a library with "
     "all texts at hand, tokenizing included; its requests are batches. A ratio of texts/s to a library is taken to its "
     "only turn of the round, a ratio of p50 only where both had the same condition."
@@ -71,7 +71,7 @@ class TextRun:
         settings = {name: getattr(o, name) for name in _SETTINGS}
         self.result = TextResult(
             name=o.name,
-            method=METHOD.format(described=o.workload.described, seconds=o.seconds, rounds=o.rounds),
+            method=self._method(o.rounds),
             unit="documents" if o.task == "documents" else "texts",
             command=o.command,
             folder=o.results_dir,
@@ -251,6 +251,9 @@ class TextRun:
             self.result.write()
         self.result.finished = True
 
+    def _method(self, rounds: int) -> str:
+        return METHOD.format(described=self.options.workload.described, seconds=self.options.seconds, rounds=rounds)
+
     def _out_of_time(self, number: int) -> bool:
         """Whether the budget is spent. Whole rounds count; without one, what there is stays and is not valid."""
         spent = time.monotonic() - self._began
@@ -266,7 +269,8 @@ class TextRun:
         """Keeps the turns of so many whole rounds, or all where there is none."""
         if number:
             self.result.turns = [turn for turn in self.result.turns if turn.round < number]
-        self.result.notes.append(f"{number} whole rounds: {why}")
+            self.result.method = self._method(number)
+        self.result.notes.append(f"whole rounds: {number}; {why}")
         self._best_baseline()
 
     def _entries(self, up: Sequence[Backend], library: bool) -> Iterator[_Entry]:

@@ -17,6 +17,7 @@ from benchmarks import wire
 from benchmarks.cli import main
 from benchmarks.text.agree import compare, limits
 from benchmarks.text.computing import Classifiers, CrossEncoders, Method, load
+from benchmarks.text.run import TextRun
 from benchmarks.text.wire import Spans
 from tests.unit.benchmarks.serving import Serving
 
@@ -134,6 +135,23 @@ def test_a_budget_keeps_whole_rounds(serving: Callable[[web.Application], str], 
     assert result["rows"] == []
     assert "turns are missing" in result["problems"]
     assert any("time was up" in note for note in result["notes"])
+
+
+def test_the_page_says_how_many_rounds_count(
+    serving: Callable[[web.Application], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, original = serving(Fake().application()), TextRun._out_of_time
+
+    def spent_after_a_round(self: TextRun, number: int) -> bool:
+        self._began -= 1e6 * (number > 0)
+        return original(self, number)
+
+    monkeypatch.setattr(TextRun, "_out_of_time", spent_after_a_round)
+    code, result, _ = run(tmp_path, "embed", "--no-library", "--backend", f"ours={url}")
+    assert code == 0
+    assert {row["round"] for row in result["rows"]} == {0}
+    assert "medians over 1 round(s)" in result["method"]
+    assert any(note.startswith("whole rounds: 1; ") for note in result["notes"])
 
 
 def test_time_per_document_is_told_by_the_size_of_a_request(
