@@ -31,10 +31,10 @@ from benchmarks.wire import MalformedAnswer
 METHOD = (
     "Servers over HTTP, and libraries in a process of their own on the same device. Texts: {described}. A turn takes "
     "{seconds:g} s; warm-up is excluded; the order of the sides is swapped every round; medians over {rounds} "
-    "round(s), smallest and largest in brackets, ratios within a round first. c=N: N requests in flight (closed loop); N/s: "
-    "random arrivals at that rate (open loop), latency counts from when a request was due. offline: a library with "
-    "all texts at hand, tokenizing included; its requests are batches. A ratio of texts/s to a library is taken to its "
-    "only turn of the round, a ratio of p50 only where both had the same condition."
+    "round(s), smallest and largest in brackets, ratios within a round first. c=N: N requests in flight (closed loop); "
+    "N/s: random arrivals at that rate (open loop), latency counts from when a request was due. offline: a library "
+    "with all texts at hand, tokenizing included; its requests are batches. A ratio of texts/s to a library is taken "
+    "to its only turn of the round, a ratio of p50 only where both had the same condition."
 )
 MEASURING_S = 45.0
 """Of a budget that no server's start may use up: those that are up are measured."""
