@@ -64,7 +64,7 @@ def _run(a: argparse.Namespace, command: Sequence[str]) -> int:
     from benchmarks.kernels.report import page  # numpy and the table code, which `--help` does without
 
     sequences = a.sequences or (20 if a.task == "rerank" else 1)
-    if min(sequences, a.requests, a.layers or 1) < 1:
+    if min(sequences, a.requests, 1 if a.layers is None else a.layers) < 1:
         raise UsageError("--sequences, --requests and --layers are at least 1")
     hardware = environment.hardware()
     model = Model(a.model_dir, a.task, a.dtype, a.device, a.max_model_len, a.cuda_graph_max_tokens, a.gpu_memory)
@@ -131,7 +131,8 @@ def distance(found: dict[str, Any], exact: dict[str, Any]) -> float | None:
     answers = found.pop("answers", None)
     if answers is None or "answers" not in exact:
         return None
-    return max(float(np.abs(np.subtract(x, y)).max()) for x, y in zip(answers, exact["answers"], strict=True))
+    pairs = zip(answers, exact["answers"], strict=True)
+    return float(np.max([np.abs(np.subtract(x, y)).max() for x, y in pairs]))  # NaN stays
 
 
 def draw(folder: Path, task: str, sequences: int, count: int, window: int) -> list[list[list[int]]]:
