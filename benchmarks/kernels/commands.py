@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks import environment, results_files
 from benchmarks.backends import UsageError
 from benchmarks.kernels import counters
-from benchmarks.kernels.sides import SIDES, Model, cut
+from benchmarks.kernels.sides import SIDES, Model, cut, layers_of
 
 TOOLS = ("profiler", "counters")
 HALF_LIMIT = 0.25
@@ -66,6 +66,8 @@ def _run(a: argparse.Namespace, command: Sequence[str]) -> int:
     sequences = a.sequences or (20 if a.task == "rerank" else 1)
     if min(sequences, a.requests, 1 if a.layers is None else a.layers) < 1:
         raise UsageError("--sequences, --requests and --layers are at least 1")
+    if a.layers is not None and a.layers > (has := layers_of(a.model_dir)):
+        raise UsageError(f"--layers: the model has {has}")
     hardware = environment.hardware()
     model = Model(a.model_dir, a.task, a.dtype, a.device, a.max_model_len, a.cuda_graph_max_tokens, a.gpu_memory)
     requests = draw(a.model_dir, a.task, sequences, a.requests, a.max_model_len)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -51,6 +52,11 @@ class Side(Protocol):
 def side(name: str, model: Model) -> Side:
     """One of `SIDES`, loaded."""
     return Engine(model) if name == "engine" else Library(model, fixed="fixed" in name)
+
+
+def layers_of(folder: Path) -> int:
+    """Layers of a checkpoint."""
+    return int(json.loads((folder / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"])
 
 
 def cut(folder: Path, layers: int, task: str, dtype: str, out: Path) -> Path:

@@ -80,8 +80,6 @@ def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str,
     if gather_ms and not engine.async_scheduling:
         options["scheduler_cls"] = "serve_app.vllm_plugin.scheduler.GatheringScheduler"
         additional[GATHER_MS] = gather_ms
-    if additional:
-        options["additional_config"] = additional
     if checkpoint.pooling is not None:
         options["pooler_config"] = {"pooling_type": checkpoint.pooling.value}
     if settings.device == "cpu" and engine.tensor_parallel_size == 1:
@@ -92,7 +90,9 @@ def engine_options(settings: ModelSettings, checkpoint: Checkpoint) -> dict[str,
         options |= _gpu_options(settings)
         if engine.full_cuda_graphs and not engine.enforce_eager:
             options |= _full_graphs(settings, checkpoint, options["max_model_len"])
-            options["additional_config"] = additional | {FULL_GRAPHS: True}
+            additional[FULL_GRAPHS] = True
+    if additional:
+        options["additional_config"] = additional
     return options
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from benchmarks.cli import main
 from benchmarks.kernels import counters
 from benchmarks.kernels.commands import distance, draw
 from benchmarks.kernels.report import page
@@ -106,6 +107,13 @@ def test_a_model_cut_to_its_first_layers_runs_as_the_whole_one_does(
     assert all((after[name] == before[name]).all() for name in after)
     side = Library(Model(folder, "rerank", "float32", "cpu", 16, 16, 0.1), fixed=False)
     assert len(side.run([[5, 6, 7], [8, 9]])) == 2
+
+
+@pytest.mark.parametrize("layers", ["0", "99"])
+def test_layers_that_a_model_does_not_have_are_refused(layers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--model-dir", str(ZOO / "ce-mini"), "--task", "rerank", "--dtype", "float32", "--device", "cpu"]
+    assert main(["kernels", *words, "--layers", layers]) == 2
+    assert "--layers" in capsys.readouterr().err
 
 
 def test_the_distance_keeps_what_is_no_number_and_takes_the_answers_out() -> None:
